@@ -6,9 +6,11 @@ STAMP := $(VENV)/.ready
 SEEDS ?= 50
 ONLY ?=
 MINUTES ?= 30
+HOURS ?= 1
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-more check format wheel bench test-java test-pythons sim drill siege fixtures clean
+.PHONY: help setup demo test test-more check format wheel bench test-java test-pythons sim drill siege soak fixtures clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -42,7 +44,7 @@ format: setup ## Formats every file
 	@$(VENV)/bin/ruff check --fix-only .
 	@$(VENV)/bin/ruff format .
 
-bench: setup ## Runs benchmarks beside Apache Kafka; ONLY=log|broker|cluster|spark|groups|transactions runs one
+bench: setup ## Runs benchmarks beside Apache Kafka; ONLY=log|broker|cluster|many|spark|groups|transactions runs one
 	@$(PY) -m bench $(ONLY)
 
 test-java: setup ## Tests against Apache Kafka's own tools; needs Java and Maven
@@ -56,6 +58,9 @@ drill: setup ## Runs the long drills, MINUTES=30 each, or ONLY=word; results in 
 
 siege: setup ## Measures a client of a node under hostile clients; needs an idle machine and ulimit -Hn 17000
 	@PENSTOCK_SIEGE=1 $(PY) -m pytest -n 0 -m more tests/e2e/test_e2e_siege.py
+
+soak: setup ## Runs a cluster under every fault for HOURS=1, or those of SEED=n; a row in docs/SOAK.md
+	@$(PY) -m tools.soak $(HOURS) $(SEED)
 
 test-pythons: ## Runs the tests on every Python from 3.11 on, each in its own environment
 	@tools/test-pythons

@@ -51,6 +51,10 @@ def main(minutes: int, *only: str) -> int:
                 "tests/e2e/test_e2e_loop_delay_long_work.py",
             ],
         ),
+        "3 brokers grow to 10, in simulation to 50, and shrink to 4; moves are interrupted": (
+            {"PENSTOCK_GROW_AND_SHRINK": "1"},
+            ["tests/e2e/test_e2e_grow_and_shrink.py", "tests/sim/test_sim_grow.py"],
+        ),
         "siege: a client of a node under hostile clients of several kinds": (
             {"PENSTOCK_SIEGE": "1"},
             ["tests/e2e/test_e2e_siege.py"],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from penstock.server.clock_jumps import ClockJumps
 from penstock.world import Clock
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,8 @@ INTERVAL_S = 0.01
 # A delay above this is logged, but not more often than this.
 LOG_ABOVE_S = 0.1
 LOG_EVERY_S = 10.0
+# A delay above this is always logged: the process was stopped, or something is very wrong.
+LOG_ALWAYS_ABOVE_S = 2.0
 # Delays are counted per millisecond, the resolution of timers; longer ones in the last count.
 _LAST_MS = 1_000
 # After this many timers without any delay, time is simulated.
@@ -29,6 +32,7 @@ class LoopDelay:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._jumps = ClockJumps(clock)
         self._counts = [0] * (_LAST_MS + 1)
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -63,11 +67,18 @@ class LoopDelay:
     def _fire(self) -> None:
         delay = max(0.0, self._clock.monotonic() - self._due)
         self._count(delay)
-        if delay > LOG_ABOVE_S and self._due - self._logged_at >= LOG_EVERY_S:
+        self._jumps.check()
+        if delay > LOG_ABOVE_S and (
+            delay > LOG_ALWAYS_ABOVE_S or self._due - self._logged_at >= LOG_EVERY_S
+        ):
             self._logged_at = self._due
             log.warning(
-                "the event loop was blocked for %d ms, and all clients waited. Since the start: %s",
+                "the event loop was blocked for %d ms, and all clients waited%s. Since the start: "
+                "%s",
                 delay * 1000,
+                "; the process was stopped, or the machine is overloaded"
+                if delay > LOG_ALWAYS_ABOVE_S
+                else "",
                 self,
             )
         self._fired += 1

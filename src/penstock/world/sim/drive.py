@@ -80,17 +80,20 @@ class SimDrive:
 
     # Faults
 
-    def crash(self, *, power_loss: bool = False) -> None:
-        """Invalidate all open files and disks. A power loss also loses unsynced data."""
+    def crash(self, *, power_loss: bool = False, keep: float | None = None) -> None:
+        """Invalidate all open files and disks. A power loss also loses unsynced data, of which the
+        fraction `keep` survives; without it, a random one."""
         self.epoch += 1
         self._changes_left = None
         self.record("disk-crash", power_loss, self.epoch)
         if power_loss:
-            self._lose_power()
+            self._lose_power(keep)
 
-    def _lose_power(self) -> None:
-        # Sometimes everything or nothing survives: these extremes find other bugs than a mixture.
-        keep = self.rng.choice((0.0, 0.3, 0.6, 1.0))
+    def _lose_power(self, keep: float | None) -> None:
+        if keep is None:
+            # Sometimes everything or nothing survives: these extremes find other bugs than a
+            # mixture.
+            keep = self.rng.choice((0.0, 0.3, 0.6, 1.0))
         changes = self.names.unsynced
         self.names.lose_power(
             changes if keep == 1.0 else 0 if keep == 0.0 else self.rng.randrange(changes + 1)

@@ -145,14 +145,14 @@ class Node:
                 {"message": message, "exception": error, "task": task}
             )
 
-    def crash(self, *, power_loss: bool = False) -> None:
+    def crash(self, *, power_loss: bool = False, keep: float | None = None) -> None:
         """Kill the process (kill -9), or cut the machine's power. Its tasks are unwound; nothing
-        else of it runs any more."""
+        else of it runs any more. `keep` is the fraction of unsynced data that survives."""
         if self._process.dead:
             raise ValueError(f"{self.name} is down already")
         self._simulation.trace.record(self.name, "crash", power_loss)
         self._offload.crash()
-        self.drive.crash(power_loss=power_loss)
+        self.drive.crash(power_loss=power_loss, keep=keep)
         self._network.crash(self._rng, power_loss=power_loss)
         self._process.dead = True
         if power_loss:

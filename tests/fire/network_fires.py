@@ -1,0 +1,133 @@
+"""Fires of the network: cuts, one-way cuts, loss, bandwidth, delay."""
+
+from __future__ import annotations
+
+import time
+
+from tests.fire.burn import Cause, Result, burn
+from tests.fire.cluster import INSIDE, NODE_IDS, OUTSIDE, FireCluster, FireError
+from tests.fire.load import Load
+
+_SLOW = r"fetch from broker \d took \d+ ms"
+_NO_CONTROLLER = r"broker heartbeat failed: no controller answered .* within"
+
+
+def leader_isolated(cluster: FireCluster) -> Result:
+    """A leader is cut off together with a client, which goes on to write to it and to read. The
+    leader acknowledges nothing that the others do not have, and what it took is truncated."""
+    cluster.create_topic("fire-inside")
+    inside = Load(cluster, "fire-inside", host=INSIDE, only=0, bootstrap=_address(cluster, 1))
+    counts: list[int] = []
+    starts = {node_id: cluster.nodes[node_id].log_size() for node_id in (2, 3)}
+
+    def light() -> None:
+        cluster.network.cut(["n1", INSIDE], ["n2", "n3", OUTSIDE])
+        time.sleep(1.0)  # what was under way
+        counts.append(inside.count)
+
+    def put_out() -> None:
+        _wait_fenced(cluster, starts)
+        counts.append(inside.count)
+        cluster.network.heal()
+
+    with inside:
+        inside.wait_more(100)
+        causes = (Cause(1, _NO_CONTROLLER),)
+        result = burn(cluster, "isolated", light, put_out, causes)
+        if counts[0] != counts[1]:
+            raise FireError(f"the isolated leader acknowledged {counts[1] - counts[0]} records")
+        inside.wait_more(100)
+        inside.finish()
+    return result
+
+
+def cut_out_of_leader(cluster: FireCluster) -> Result:
+    """The other nodes do not hear a leader, which hears them."""
+    return burn(
+        cluster,
+        "cut-out",
+        lambda: cluster.network.cut(["n1"], ["n2", "n3"], one_way=True),
+        cluster.network.heal,
+        (Cause(1, _NO_CONTROLLER),),
+        hold_s=8.0,
+    )
+
+
+def cut_into_leader(cluster: FireCluster) -> Result:
+    """A leader does not hear the other nodes, which hear it."""
+    return burn(
+        cluster,
+        "cut-in",
+        lambda: cluster.network.cut(["n2", "n3"], ["n1"], one_way=True),
+        cluster.network.heal,
+        (Cause(1, _NO_CONTROLLER),),
+        hold_s=8.0,
+    )
+
+
+def cut_between_two(cluster: FireCluster) -> Result:
+    """Two nodes do not reach each other, and both reach the third, the active controller."""
+    controller = cluster.quorum_leader()
+    one, other = (node_id for node_id in NODE_IDS if node_id != controller)
+    return burn(
+        cluster,
+        "cut-between",
+        lambda: cluster.network.cut([f"n{one}"], [f"n{other}"]),
+        cluster.network.heal,
+        (Cause(one, rf"\[{other}\] did not fetch up to the log end offset within"),),
+        hold_s=8.0,
+    )
+
+
+def packet_loss(cluster: FireCluster) -> Result:
+    """A leader loses 30 percent of its packets."""
+    return burn(
+        cluster,
+        "loss",
+        lambda: cluster.network.lose("n1", 30),
+        cluster.network.heal,
+        (Cause(2, rf"{_SLOW}|cannot fetch from broker 1"),),
+        hold_s=8.0,
+    )
+
+
+def bandwidth(cluster: FireCluster) -> Result:
+    """A leader has a tenth of the bandwidth that its load needs."""
+    cluster.create_topic("fire-bandwidth")
+    return burn(
+        cluster,
+        "bandwidth",
+        lambda: cluster.network.limit("n1", "300kbit"),
+        cluster.network.heal,
+        (Cause(2, rf"{_SLOW}|cannot fetch from broker 1"),),
+        hold_s=6.0,
+        load=Load(cluster, "fire-bandwidth", padding=1500),
+    )
+
+
+def delay(cluster: FireCluster) -> Result:
+    """Every packet of a leader arrives 1.2 s late."""
+    return burn(
+        cluster,
+        "delay",
+        lambda: cluster.network.delay("n1", 1200),
+        cluster.network.heal,
+        (Cause(2, _SLOW),),
+        hold_s=6.0,
+    )
+
+
+def _wait_fenced(cluster: FireCluster, starts: dict[int, int]) -> None:
+    """Wait until another node fences node 1. A new controller waits for a session first."""
+    pattern = "fencing broker 1: no heartbeat for"
+    cluster.wait(
+        lambda: any(
+            pattern in cluster.nodes[node_id].log_text(start) for node_id, start in starts.items()
+        ),
+        "another node fences node 1",
+        30.0,
+    )
+
+
+def _address(cluster: FireCluster, node_id: int) -> str:
+    return f"{cluster.nodes[node_id].host.address}:9092"
