@@ -123,14 +123,13 @@ MOVE_UNSYNCED_BYTES = 16 * 1024 * 1024
 # retried later.
 MOVE_LAST_STEP_SECONDS = 1.0
 
-# Logs whose retention is checked in one turn of the event loop: about a millisecond, unless
-# segments expire.
+# Logs whose retention or compaction is checked in one turn of the event loop: about a millisecond,
+# unless segments expire.
 RETENTION_LOGS_A_TURN = 200
 
-# Logs whose idle producers are forgotten, and logs of which it is asked whether they must be
-# flushed, in one turn of the event loop: less than a millisecond each, with some producers per log.
+# Logs whose idle producers are forgotten in one turn of the event loop: less than a millisecond,
+# with some producers per log.
 EXPIRED_LOGS_A_TURN = 200
-IDLE_LOGS_A_TURN = 1_000
 
 # Logs that a node which stops saves before it closes the files that it used for them.
 CLOSED_LOGS_A_TURN = 100
@@ -192,6 +191,10 @@ MAX_CHILD_MESSAGE_BYTES = 256 * 1024 * 1024
 # for it. Between two full ones, about 700,000 objects can be added: cyclic garbage of old objects
 # takes at most some hundred megabytes.
 FULL_COLLECTION_EVERY = 100
+
+# Partitions that a broker creates or changes before the collector is told to ignore their objects,
+# about 30 each. Later collections would traverse all of them.
+PARTITIONS_PER_FREEZE = 1_000
 
 # Connections
 
@@ -412,6 +415,14 @@ MAX_RECORDS_PER_DECISION = 10_000
 DECIDED_PARTITIONS_A_TURN = 300
 REPLAYED_METADATA_RECORDS_A_TURN = 500
 
+# Partitions that the controller looks at in one turn of the event loop when it lists
+# reassignments: about three milliseconds.
+LISTED_PARTITIONS_A_TURN = 20_000
+
+# Partitions that a client names in one AlterPartitionReassignments request: with five replicas each
+# they are an eighth of what a broker decodes (MAX_REQUEST_OBJECTS).
+REASSIGNED_PARTITIONS_A_REQUEST = 2_000
+
 # A batch of the metadata log (Kafka has the same bound), and what a replica of the log fetches at a
 # time: decoding and applying that much takes some ten milliseconds.
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
@@ -419,6 +430,12 @@ METADATA_FETCH_BYTES = 256 * 1024
 
 # Observers of the quorum that its leader describes. The id of an observer is what a request claims.
 MAX_QUORUM_OBSERVERS = 10_000
+
+# Voters of the quorum. Every record waits for a majority of them, and each sends its votes to all
+# others: quorums have three or five.
+MAX_VOTERS = 50
+# Listeners of one voter that a request or a record of the log may have.
+MAX_VOTER_LISTENERS = 16
 
 # A metadata snapshot that a replica fetches: that of a cluster with some ten million partitions.
 MAX_SNAPSHOT_BYTES = 2 * 1024 * 1024 * 1024
@@ -536,3 +553,16 @@ SPARK_GATHERED_BYTES = 4 * 1024 * 1024
 # Encoded rows of a task that travel in its commit message instead of a transaction of their own. A
 # small micro-batch is then one Kafka transaction. The commit holds those of all tasks in memory.
 SPARK_INLINE_BYTES = 256 * 1024
+# Spark fails a query whose commit messages together exceed spark.driver.maxResultSize, 1 GiB by
+# default. The first tasks may send 256 MiB together. The others may send so little that 100,000
+# tasks stay below 700 MiB.
+SPARK_INLINE_TASKS = 1024
+SPARK_LATER_INLINE_BYTES = 4 * 1024
+
+# Values with jsonFields that are parsed one by one if one of them is not as expected. Arrow's
+# parser takes some 30 µs to fail, Python's 3 µs for each value.
+SPARK_JSON_ROWS = 64
+
+# Clients that a process of Spark keeps open, by connection options. Each has a thread and a
+# connection to every broker. A session seldom connects with more than a few client.ids.
+SPARK_SHARED_CLIENTS = 16

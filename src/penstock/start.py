@@ -30,12 +30,16 @@ from penstock.node.broker.controllers import ControllerChannel, Controllers, Pro
 from penstock.node.broker.formatting import format_directories
 from penstock.node.broker.lifecycle import Identity, Lifecycle
 from penstock.node.controller.controller import NodeController
+from penstock.node.controller.registration import ControllerRegistration
 from penstock.node.delayed import ActionQueue
 from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import MetadataView
 from penstock.node.node import Node
 from penstock.node.partition.replica_moves import ReplicaMoves
+from penstock.node.quorum.log import metadata_log_path
 from penstock.node.quorum.quorum import Quorum
+from penstock.node.quorum.quorum_state_store import is_own_quorum
+from penstock.node.quorum.snapshot_store import BOOTSTRAP, checkpoint_name
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
 from penstock.node.shards.marker_writer import MarkerWriter
@@ -82,6 +86,7 @@ def build(world: World, config: NodeConfig) -> Built:
         on_applied=lambda image, delta: node.apply(image, delta),
         on_leadership=on_leadership,
         spawn=supervisor.spawn,
+        host_name=_host_name(config),
     )
     controller = (
         NodeController(
@@ -146,6 +151,7 @@ def build(world: World, config: NodeConfig) -> Built:
         metadata,
         channel,
         lifecycle,
+        ControllerRegistration(world, config, channel, quorum),
         replicas,
         groups,
         transactions,
@@ -190,7 +196,7 @@ def build(world: World, config: NodeConfig) -> Built:
 async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
     """Run a node. Yield it and its bootstrap.servers (of a controller: its own address), and stop
     it cleanly at the end."""
-    _check_own_quorum(config)
+    _check_own_quorum(world.disk, config)
     node, broker, controller, actions = build(world, config)
     server = Server(
         world,
@@ -218,24 +224,37 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
         await _stop_all(node.quorum.stop, server.stop, node.stop)
 
 
-def _check_own_quorum(config: NodeConfig) -> None:
-    """Refuse a controller without voters whose bootstrap server is another machine: it would start
-    a second quorum instead of joining that one."""
-    if not config.is_own_quorum:
+def _check_own_quorum(disk: Disk, config: NodeConfig) -> None:
+    """Refuse a controller that has voters neither in its configuration nor in its metadata log if
+    its bootstrap server is another one: it would start a second quorum instead of joining it."""
+    path = metadata_log_path(config.metadata_log_dir)
+    if (
+        not config.is_own_quorum
+        or not is_own_quorum(disk, path, config.node_id)
+        or disk.exists(f"{path}/{checkpoint_name(BOOTSTRAP)}")
+    ):
         return
+    ports = [listener.port for listener in config.controller_listeners]
     for server in config.bootstrap_servers:
+        if 0 not in ports and server.port not in ports:
+            raise _other_quorum(config, str(server), "no controller listener of this node")
         try:
             found = socket.getaddrinfo(server.host, 0, type=socket.SOCK_DGRAM)
         except OSError:
             continue  # the name may be known to other machines only
         if not any(_is_local(family, address) for family, _type, _number, _name, address in found):
-            message = (
-                f"controller.quorum.bootstrap.servers={server} is another machine. Several "
-                "controllers must list each other in controller.quorum.voters as id@host:port. If "
-                f"{server} leads to this node, set controller.quorum.voters="
-                f"{config.node_id}@{server}"
-            )
-            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            raise _other_quorum(config, str(server), "another machine")
+
+
+def _other_quorum(config: NodeConfig, server: str, found: str) -> KafkaError:
+    message = (
+        f"controller.quorum.bootstrap.servers={server} is {found}. A controller that joins its "
+        "quorum is formatted with --no-initial-controllers, the first ones of a quorum with "
+        "--initial-controllers; static controllers list each other in controller.quorum.voters as "
+        f"id@host:port. If {server} leads to this node, set controller.quorum.voters="
+        f"{config.node_id}@{server}"
+    )
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _is_local(family: int, address: tuple[Any, ...]) -> bool:
@@ -287,13 +306,15 @@ def _bootstrap_servers(config: NodeConfig, ports: Mapping[str, int]) -> str:
 
 def _cluster_id(disk: Disk, directories: list[LogDirectory]) -> str:
     files = [f"{directory.path}/{META_PROPERTIES}" for directory in directories]
-    ids = {decode_meta_properties(disk.read(file), file).cluster_id for file in files}
-    if len(ids) > 1:
+    ids = {file: decode_meta_properties(disk.read(file), file).cluster_id for file in files}
+    if len(set(ids.values())) > 1:
+        found = ", ".join(f"{file} has cluster.id {cluster_id}" for file, cluster_id in ids.items())
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"the log directories belong to different clusters: {', '.join(sorted(ids))}",
+            f"the log directories belong to different clusters: {found}. Check log.dirs, or "
+            "restore the file that is wrong",
         )
-    return ids.pop()
+    return ids[files[0]]
 
 
 async def serve_until_signal(
@@ -314,6 +335,7 @@ async def serve_until_signal(
             # traverses them and blocks the event loop for tens of milliseconds.
             gc.collect()
             gc.freeze()
+            node.replicas.on_large_change = _freeze
             first, second, _third = gc.get_threshold()
             gc.set_threshold(first, second, FULL_COLLECTION_EVERY)
             ready(bootstrap_servers)
@@ -325,6 +347,12 @@ async def serve_until_signal(
             await asyncio.Event().wait()  # `serve` stops the node
 
     await _first(serve(), cancel_start())
+
+
+def _freeze() -> None:
+    """Let later collections ignore all objects, after one of the young ones, some milliseconds."""
+    gc.collect(1)
+    gc.freeze()
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:

@@ -12,6 +12,7 @@ from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.broker.lifecycle import Lifecycle
 from penstock.node.broker.upkeep import Upkeep
+from penstock.node.controller.registration import ControllerRegistration
 from penstock.node.metadata import MetadataView
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
@@ -38,6 +39,7 @@ class Node:
     metadata: MetadataView
     channel: ControllerChannel
     lifecycle: Lifecycle
+    registration: ControllerRegistration
     replicas: Replicas
     groups: Groups
     transactions: Transactions
@@ -60,6 +62,8 @@ class Node:
         its logs. `ports` has the port of each listener."""
         self.quorum.ports = dict(ports)
         await self.quorum.start()
+        if self.config.is_controller:
+            self.supervisor.spawn(self.registration.run())
         if not self.config.is_broker:
             return
         epoch = await self.lifecycle.register(ports)
