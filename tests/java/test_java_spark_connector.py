@@ -17,7 +17,7 @@ from tests.e2e.penstock_process import PenstockProcess
 from tests.fixtures.kafka_wrote import Partition, partitions
 from tests.java.kafka_node import KafkaNode
 from tests.java.spark_connector import both_formats
-from tests.spark.live import create_topics, transplant
+from tests.spark.live import create_topics, produce_numbers, transplant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,8 @@ def servers(
         broker.start()
         for topic, count in Counter(partition.name.topic for partition in WROTE).items():
             create_topics(broker.bootstrap, count, topic)
+            # A partition has no files before its first record.
+            produce_numbers(broker.bootstrap, topic, count, 0, count)
         broker.stop()
         transplant(directory, WROTE)
         broker.start()

@@ -105,6 +105,7 @@ def test_isr_changes_are_sent_in_requests_that_the_controller_accepts() -> None:
     class Role:
         def __init__(self, index: int) -> None:
             self.partition = partition(index)
+            self.leader = SimpleNamespace(replicas=isr)
 
         def is_proposing(self, _proposal: IsrProposal) -> bool:
             return self.partition.topic_partition.partition not in decided

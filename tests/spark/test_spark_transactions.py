@@ -21,7 +21,7 @@ from penstock.spark.source.ranges import OffsetRange
 from penstock.spark.source.stream import StreamReader
 from tests.e2e.penstock_process import PenstockProcess
 from tests.fixtures.kafka_wrote import partition
-from tests.spark.live import create_topics, session, transplant
+from tests.spark.live import create_topics, produce_numbers, session, transplant
 
 # In one pytest-xdist worker, with the shared Spark session.
 pytestmark = pytest.mark.xdist_group("spark")
@@ -38,6 +38,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         broker.start()
         create_topics(broker.bootstrap, 1, TOPIC)
+        # A partition has no files before its first record.
+        produce_numbers(broker.bootstrap, TOPIC, 1, 0, 1)
         broker.stop()
         transplant(broker.directory, [WROTE])
         broker.start()
