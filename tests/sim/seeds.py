@@ -20,14 +20,14 @@ import pytest
 Kind = Literal["log", "broker", "quorum", "cluster", "transactions", "reassignments"]
 
 # Seeds 0 to N-1 of each kind. All simulation in `make test` takes two to three minutes of one core:
-# a log takes 0.05 s, a broker 0.1 s, a quorum 0.25 s and a cluster 1 s, with transactions or
-# without, up to twice that on a busy machine.
+# a log takes 0.05 s, a broker 0.1 s, a quorum 0.3 s and a cluster 3 s, with transactions and
+# reassignments up to 5 s.
 FIXED: dict[Kind, int] = {
     "log": 200,
     "broker": 100,
     "quorum": 75,
-    "cluster": 40,
-    "transactions": 20,
+    "cluster": 25,
+    "transactions": 15,
     "reassignments": 4,
 }
 
@@ -69,8 +69,8 @@ _SEEDS_PER_TEST: dict[Kind, int] = {
     "log": 100,
     "broker": 50,
     "quorum": 25,
-    "cluster": 10,
-    "transactions": 10,
+    "cluster": 5,
+    "transactions": 5,
     "reassignments": 2,
 }
 _FRESH_SECONDS = float(os.environ.get("PENSTOCK_SIM_SECONDS", "0"))
