@@ -314,12 +314,19 @@ def use_internal_topics(bootstrap: str) -> None:
 
 
 def put_in_place(source: Path, target: Path, partitions: list[str]) -> None:
-    """Replace partitions by those of the other system; they keep the topic ids of the target."""
+    """Replace partitions by those of the other system; they keep the topic ids of the target.
+    Penstock has no files of a partition before its first record, and writes the topic id of a log
+    that has none."""
     for name in partitions:
-        own = (target / name / names.PARTITION_METADATA).read_bytes()
-        shutil.rmtree(target / name)
-        shutil.copytree(source / name, target / name)
-        (target / name / names.PARTITION_METADATA).write_bytes(own)
+        metadata = target / name / names.PARTITION_METADATA
+        own = metadata.read_bytes() if metadata.exists() else None
+        shutil.rmtree(target / name, ignore_errors=own is None)
+        if (source / name).exists():
+            shutil.copytree(source / name, target / name)
+            metadata.unlink()
+        if own is not None:
+            metadata.parent.mkdir(exist_ok=True)
+            metadata.write_bytes(own)
 
 
 def test_transactions_of_the_other_system_go_on_here(moved: tuple[Wrote, Node]) -> None:
