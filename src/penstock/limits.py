@@ -192,8 +192,8 @@ MAX_CHILD_MESSAGE_BYTES = 256 * 1024 * 1024
 # takes at most some hundred megabytes.
 FULL_COLLECTION_EVERY = 100
 
-# Partitions that a broker creates or changes before the collector is told to ignore their objects,
-# about 30 each. Later collections would traverse all of them.
+# A broker calls gc.freeze after this many created or changed partitions, of about 30 objects each.
+# Later collections would traverse all of them.
 PARTITIONS_PER_FREEZE = 1_000
 
 # Connections

@@ -241,7 +241,7 @@ class Soak:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - progress for whoever waits
+    print(line, flush=True)  # noqa: T201 - progress of the soak
 
 
 def main(directory: Path, seconds: float, seed: int) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Partitions that failed and are listed.
 _SHOWN = 20
-# After this time without progress, the operator is told what the moves wait for.
+# After this time without progress, the command prints what the moves wait for.
 _STALLED_S = 30.0
 # Between two lines of progress if the output is no terminal.
 _LINE_S = 5.0

@@ -26,7 +26,17 @@ from penstock.sim.harness import replaced
 
 def deleted_topics_leave_their_offsets() -> AbstractContextManager[None]:
     """A topic that is created again begins with the high watermark of the deleted one."""
-    return replaced(LogStore, "_forget_deleted", lambda _original: lambda _store, _name: None)
+
+    def make(take_out: Any) -> Any:
+        def forgetful(store: LogStore, partition: Any) -> Any:
+            log = take_out(store, partition)
+            for deleted in store._deleted.values():
+                deleted.discard(partition)
+            return log
+
+        return forgetful
+
+    return replaced(LogStore, "_take_out", make)
 
 
 def stale_topic_ids_reach_the_new_topic() -> AbstractContextManager[None]:
