@@ -50,12 +50,14 @@ def burn(
     causes: tuple[Cause, ...],
     *,
     hold_s: float = 0.0,
+    until_logged: bool = False,
     goes_on: bool = True,
     bound_s: float = BOUND_S,
     load: Load | None = None,
 ) -> Result:
     """`goes_on` is False for a fault that a majority does not survive: clients wait until it ends.
-    `hold_s` is the least duration of the fault."""
+    `hold_s` is the least duration of the fault. With `until_logged` it lasts until the causes are
+    logged."""
     topic = f"fire-{name}"
     if load is None:
         cluster.create_topic(topic)
@@ -68,6 +70,8 @@ def burn(
         light()
         resumed_s = load.wait_more(_RECORDS, bound_s) if goes_on else 0.0
         time.sleep(max(0.0, began + hold_s - time.monotonic()))
+        if until_logged:
+            _find_lines(cluster, starts, causes, 60.0)
         put_out()
         ended = time.monotonic()
         cluster.wait(lambda: cluster.all_in_sync(topics), f"{name}: all in sync", bound_s)
@@ -76,7 +80,14 @@ def burn(
         load.finish()
     if healed_s > bound_s:
         raise FireError(f"{name} healed in {healed_s:.1f} s, the bound is {bound_s:.0f} s")
-    lines = tuple(
-        cluster.find_line(cause.node_id, starts[cause.node_id], cause.pattern) for cause in causes
-    )
+    lines = _find_lines(cluster, starts, causes, 10.0)
     return Result(name, resumed_s, healed_s, bound_s, load.count, lines)
+
+
+def _find_lines(
+    cluster: FireCluster, starts: dict[int, int], causes: tuple[Cause, ...], within_s: float
+) -> tuple[str, ...]:
+    return tuple(
+        cluster.find_line(cause.node_id, starts[cause.node_id], cause.pattern, within_s)
+        for cause in causes
+    )

@@ -165,6 +165,8 @@ class FireCluster:
         self._settings = settings or {}
 
     def start(self) -> None:
+        # libfaketime names its semaphores there by process id, which other namespaces have too.
+        command("mount", "-t", "tmpfs", "fire", "/dev/shm")
         for node in self.nodes.values():
             node.prepare(self._settings)
             node.start()

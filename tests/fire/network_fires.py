@@ -80,14 +80,15 @@ def cut_between_two(cluster: FireCluster) -> Result:
 
 
 def packet_loss(cluster: FireCluster) -> Result:
-    """A leader loses 30 percent of its packets."""
+    """A leader loses 15 percent of its packets, until a follower has noticed."""
     return burn(
         cluster,
         "loss",
-        lambda: cluster.network.lose("n1", 30),
+        lambda: cluster.network.lose("n1", 15),
         cluster.network.heal,
         (Cause(2, rf"{_SLOW}|cannot fetch from broker 1"),),
         hold_s=8.0,
+        until_logged=True,
     )
 
 
