@@ -41,6 +41,13 @@ def ongoing(cluster: PenstockCluster) -> int:
     return cluster.ask(work)
 
 
+def wait_live(cluster: PenstockCluster, expected: list[int]) -> None:
+    async def work(client: Client) -> list[int]:
+        return sorted(broker.id for broker in (await client.admin.describe_cluster()).brokers)
+
+    wait_for(lambda: cluster.ask(work), lambda ids: ids == expected, "fencing", cluster.logs)
+
+
 def move(cluster: PenstockCluster, targets: Targets) -> None:
     """Start reassignments, and wait until they are complete."""
     assert alter(cluster, targets) == []
@@ -113,6 +120,7 @@ def test_a_broker_joins_and_leaves_under_load(tmp_path: Path) -> None:
     )
     with running(cluster), NumberedLoad(cluster.bootstrap, TOPIC) as load:
         cluster.nodes("kill", str(NEW))
+        wait_live(cluster, [1, 2, 3])
         load.start(3, {"min.insync.replicas": "2"})
         load.wait_acknowledged(2_000)
         before: Targets = {
@@ -133,6 +141,7 @@ def test_a_broker_joins_and_leaves_under_load(tmp_path: Path) -> None:
         load.wait_acknowledged(2_000)
         # A move that cannot end because a broker is down is cancelled.
         cluster.nodes("kill", "3")
+        wait_live(cluster, [1, 2, NEW])
         cancel_by_kafka_python(cluster)
         assert sorted(cluster.partition(TOPIC, 2).replicas) == [1, 2, NEW]
         cluster.nodes("restart", "3")

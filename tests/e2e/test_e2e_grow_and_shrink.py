@@ -28,8 +28,8 @@ DRILL = bool(os.environ.get("PENSTOCK_GROW_AND_SHRINK"))
 MOST, LEAST = (10, 4) if DRILL else (5, 3)
 PARTITIONS, FIRST_RECORDS = (90, 200_000) if DRILL else (30, 30_000)
 VALUE_BYTES = 1_000
-# So low that the moves take a while, and can be interrupted.
-THROTTLE = "20000000" if DRILL else "5000000"
+# So low that the moves can be interrupted: a throttle lets ten times this pass at once.
+THROTTLE = "1000000" if DRILL else "200000"
 # The operator's commands move hundreds of megabytes on a busy machine.
 MOVE_TIMEOUT_S = 900.0
 INTERRUPTED = 130

@@ -40,6 +40,7 @@ def full_disk(cluster: FireCluster) -> Result:
         lambda: fill(node.data),
         put_out,
         (Cause(1, r"log directory .*data is offline: .*No space left on device"),),
+        until_logged=True,
     )
 
 
@@ -63,6 +64,7 @@ def full_metadata_disk(cluster: FireCluster) -> Result:
         put_out,
         (Cause(1, r"No space left on device"),),
         hold_s=4.0,
+        until_logged=True,
     )
 
 
@@ -89,6 +91,7 @@ def no_permission(cluster: FireCluster) -> Result:
         light,
         put_out,
         (Cause(1, r"log directory .*data is offline: .*Permission denied"),),
+        until_logged=True,
     )
 
 
@@ -109,6 +112,7 @@ def clock_jumps(cluster: FireCluster) -> Result:
             Cause(2, r"wall clock jumped backwards by 3\d{3} s"),
         ),
         hold_s=4.0,
+        until_logged=True,
     )
 
 

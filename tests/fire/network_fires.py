@@ -50,6 +50,7 @@ def cut_out_of_leader(cluster: FireCluster) -> Result:
         cluster.network.heal,
         (Cause(1, _NO_CONTROLLER),),
         hold_s=8.0,
+        until_logged=True,
     )
 
 
@@ -62,6 +63,7 @@ def cut_into_leader(cluster: FireCluster) -> Result:
         cluster.network.heal,
         (Cause(1, _NO_CONTROLLER),),
         hold_s=8.0,
+        until_logged=True,
     )
 
 
@@ -76,6 +78,7 @@ def cut_between_two(cluster: FireCluster) -> Result:
         cluster.network.heal,
         (Cause(one, rf"\[{other}\] did not fetch up to the log end offset within"),),
         hold_s=8.0,
+        until_logged=True,
     )
 
 
@@ -100,8 +103,9 @@ def bandwidth(cluster: FireCluster) -> Result:
         "bandwidth",
         lambda: cluster.network.limit("n1", "300kbit"),
         cluster.network.heal,
-        (Cause(2, rf"{_SLOW}|cannot fetch from broker 1"),),
+        (Cause(2, rf"{_SLOW}|cannot fetch from broker 1|\[1\] did not fetch up to"),),
         hold_s=6.0,
+        until_logged=True,
         load=Load(cluster, "fire-bandwidth", padding=1500),
     )
 
@@ -115,6 +119,7 @@ def delay(cluster: FireCluster) -> Result:
         cluster.network.heal,
         (Cause(2, _SLOW),),
         hold_s=6.0,
+        until_logged=True,
     )
 
 

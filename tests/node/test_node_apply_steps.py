@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -12,7 +13,11 @@ from uuid import UUID
 import pytest
 
 from penstock.ids import TopicPartition
-from penstock.limits import CHANGED_PARTITIONS_PER_STEP, REVIEWED_PARTITIONS_PER_STEP
+from penstock.limits import (
+    CHANGED_PARTITIONS_PER_STEP,
+    OPENED_PARTITIONS_PER_TURN,
+    REVIEWED_PARTITIONS_PER_STEP,
+)
 from penstock.metadata.image import (
     BrokerImage,
     MetadataDelta,
@@ -48,6 +53,9 @@ class CountedPartition:
     def review(self) -> None:
         self._counts["reviewed"] += 1
 
+    def abandon(self, *, is_reassigned: bool) -> None:
+        assert not is_reassigned
+
 
 def image(leader: int) -> MetadataImage:
     state = PartitionState(replicas=(1, 2), isr=(leader,), leader=leader, leader_epoch=leader)
@@ -69,7 +77,10 @@ def replicas_of(before: MetadataImage, counts: dict[str, int]) -> Replicas:
     parts._changed = 0
     parts._node_id = 1
     parts._metadata = SimpleNamespace(topic_config=lambda _name: None)
-    parts._fetchers = SimpleNamespace(follow=lambda _partition: None)
+    parts._fetchers = SimpleNamespace(
+        follow=lambda _partition: None, unfollow=lambda _partition: None
+    )
+    parts.store = SimpleNamespace(logs={}, damaged={})
     parts._reports = SimpleNamespace(check=lambda *_args: None)
     parts.partitions = {
         TopicPartition(name, index): CountedPartition(counts)
@@ -128,3 +139,42 @@ def test_a_change_of_one_partition_looks_at_no_other_partition_of_its_topic() ->
     for _step in replicas_of(before, counts).apply(after, delta):
         pass
     assert counts["changed"] == 1
+
+
+def test_a_starting_broker_follows_the_metadata_that_changes_between_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = image(leader=2)
+    counts = {"changed": 0, "reviewed": 0}
+    replicas = replicas_of(MetadataImage.empty(), counts)
+    parts: Any = replicas
+    parts.opened = False
+    parts._metadata.image = first
+
+    def create(_topic: TopicImage, name: TopicPartition, *_args: object) -> CountedPartition:
+        created = parts.partitions[name] = CountedPartition(counts)
+        return created
+
+    monkeypatch.setattr(replicas, "_create", create)
+    created_in_turn: list[int] = []
+
+    async def change_metadata() -> None:
+        """Delete the first topic, which has its partitions, and the last one, which has none."""
+        created_in_turn.append(len(replicas.partitions))
+        gone = {"t0", f"t{TOPICS - 1}"}
+        topics = {name: topic for name, topic in first.topics.items() if name not in gone}
+        names = {topic.id: name for name, topic in topics.items()}
+        parts._metadata.image = replace(first, topics=topics, topic_names=names, offset=3)
+
+    async def main() -> None:
+        changing = asyncio.create_task(change_metadata())
+        await replicas._create_partitions({})
+        await changing
+
+    asyncio.run(main())
+    assert created_in_turn == [OPENED_PARTITIONS_PER_TURN]
+    assert set(replicas.partitions) == {
+        TopicPartition(name, index)
+        for name, topic in parts._metadata.image.topics.items()
+        for index in topic.partitions
+    }
