@@ -394,6 +394,9 @@ CHANGED_PARTITIONS_PER_STEP = 20
 COMPARED_PARTITIONS_PER_STEP = 5_000
 REVIEWED_PARTITIONS_PER_STEP = 200
 
+# Partitions that a starting broker creates in one turn of the event loop: about two milliseconds.
+OPENED_PARTITIONS_PER_TURN = 20
+
 # Partitions and in-sync replicas in one AlterPartition request: 1,000 partitions with three
 # replicas, on which the controller decides in some ten milliseconds.
 MAX_ALTER_PARTITION_OBJECTS = 4_000

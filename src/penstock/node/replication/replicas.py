@@ -21,6 +21,7 @@ from penstock.limits import (
     CHANGED_PARTITIONS_PER_STEP,
     COMPARED_PARTITIONS_PER_STEP,
     FILES_RETRY_S,
+    OPENED_PARTITIONS_PER_TURN,
     PARTITIONS_PER_FREEZE,
     REVIEWED_PARTITIONS_PER_STEP,
 )
@@ -34,6 +35,7 @@ from penstock.metadata.image import (
     MetadataImage,
     PartitionState,
     TopicImage,
+    delta_between,
 )
 from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.broker.directories import DirectoryReports, remove_leftovers
@@ -135,11 +137,19 @@ class Replicas:
         self._set_strays_aside()
         for move in self.store.moves.under_way.values():
             self._supervisor.spawn(self.store.moves.run(move))
-        watermarks = self.store.read_high_watermarks()
+        await self._create_partitions(self.store.read_high_watermarks())
         self.opened = True
-        for topic in self._metadata.image.topics.values():
-            for _step in self._update(topic, None, watermarks):
-                pass  # most logs are on disk, and no metadata change may come in between
+
+    async def _create_partitions(self, watermarks: dict[TopicPartition, int]) -> None:
+        """Create the partitions of the metadata. The event loop runs between bounded parts, so that
+        the metadata may change: then go on with the changes."""
+        applied = MetadataImage.empty()
+        while applied is not (image := self._metadata.image):
+            steps = self._apply(image, delta_between(applied, image), watermarks)
+            for count, _step in enumerate(steps, 1):
+                if count % OPENED_PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            applied = image
 
     async def close(self) -> None:
         self._is_closed = True
@@ -166,13 +176,16 @@ class Replicas:
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         """Apply a metadata change in steps: creating or deleting a partition is one, and changing
         or reviewing several."""
-        if not self.opened:
-            return
+        return self._apply(image, delta, {}) if self.opened else iter(())
+
+    def _apply(
+        self, image: MetadataImage, delta: MetadataDelta, watermarks: dict[TopicPartition, int]
+    ) -> Iterator[None]:
         for before, after in delta.topics.values():
             if before is not None and (after is None or after.id != before.id):
                 yield from self._delete_topic(before)
             if after is not None:
-                yield from self._update(after, before, {}, delta.partitions.get(after.id))
+                yield from self._update(after, before, watermarks, delta.partitions.get(after.id))
         if delta.brokers:
             yield from self.review()
         yield from self._apply_configs(image, delta)
