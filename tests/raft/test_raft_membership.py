@@ -362,6 +362,23 @@ def test_uncommitted_voters_of_the_log_elect() -> None:
     assert not harness.is_in(LeaderState), "2 of 5"
 
 
+def test_removed_voter_stands_until_its_removal_is_committed() -> None:
+    """Otherwise nobody leads: voter 2 needs the vote of 1, which refuses it to a shorter log."""
+    harness = Harness(dynamic=voters(1, 2), log=[1, 1, 1, 1])
+    harness.log.voter_sets.add_voters(3, voters(2))
+    effects = harness.respond_to_votes(harness.wait(3.0), {2: True})
+    assert harness.is_in(CandidateState)
+    harness.respond_to_votes(effects, {2: True})
+    assert harness.is_in(LeaderState), "1 of 1, without its own vote"
+
+
+def test_removed_voter_does_not_count_its_own_vote() -> None:
+    harness = Harness(dynamic=voters(1, 2, 3), log=[1, 1, 1, 1])
+    harness.log.voter_sets.add_voters(3, voters(2, 3))
+    harness.respond_to_votes(harness.wait(3.0), {2: True})
+    assert not harness.is_in(CandidateState), "1 of 2"
+
+
 def test_vote_request_says_which_voter_it_is_for() -> None:
     harness = Harness(dynamic=voters(1, 2, 3))
     requests = [effect.request for effect in harness.wait(3.0) if isinstance(effect, SendRequest)]

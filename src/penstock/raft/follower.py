@@ -30,7 +30,7 @@ from penstock.raft.voter_requests import poll_voter_request
 
 def poll_follower(quorum: QuorumState, state: FollowerState, now: float) -> None:
     if now >= state.timeout_at:
-        if quorum.is_voter and not quorum.has_resigned:
+        if quorum.may_stand:
             quorum.transition_to_prospective(now)
         else:
             quorum.transition_to_unattached(quorum.epoch, now)

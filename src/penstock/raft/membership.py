@@ -9,7 +9,8 @@ The rules that keep two leaders of one epoch impossible (rules 16 and 17):
    have written another change, which is only then known to be committed or gone.
 4. The new voters count from the time that the leader appends them; their majority commits them.
 5. A leader that is not among the new voters does not count itself. It resigns when they are
-   committed.
+   committed. Until then it stands for election again if it loses the leadership: a majority of the
+   old voters may need its vote, and it refuses it to those that lack the record.
 
 A voter is added only after its log has caught up, so that commits do not wait for it.
 """

@@ -100,6 +100,18 @@ class QuorumState:
         return self.voter_set.has(self.local.key)
 
     @property
+    def may_stand(self) -> bool:
+        """True if this node starts elections. A voter whose removal may not be committed still
+        does (Raft dissertation, 4.2.2): the others may lack the record of its removal, need its
+        vote as long as they do, and are refused it because their logs are behind. It does not count
+        its own vote."""
+        if self.has_resigned or self.is_voter:
+            return not self.has_resigned
+        sets = self.log.voter_sets
+        latest = sets.latest.offset
+        return latest >= self.high_watermark and sets.before(latest).voters.has(self.local.key)
+
+    @property
     def remote_voters(self) -> tuple[int, ...]:
         return tuple(voter for voter in self.voters if voter != self.node_id)
 
@@ -132,8 +144,7 @@ class QuorumState:
         """`election_in` overrides the randomised election timeout."""
         self._enter_epoch(epoch)
         timeout = self._election_timeout() if election_in is None else election_in
-        may_stand = self.is_voter and not self.has_resigned
-        self._transition_to(UnattachedState(now + timeout if may_stand else math.inf))
+        self._transition_to(UnattachedState(now + timeout if self.may_stand else math.inf))
 
     def transition_to_follower(self, epoch: int, leader_id: int, now: float) -> None:
         self._enter_epoch(epoch)
@@ -141,16 +152,17 @@ class QuorumState:
 
     def transition_to_prospective(self, now: float) -> None:
         timeout_at = now + self._election_timeout()
-        election = EpochElection(self.voters, granted={self.node_id})
-        self._transition_to(ProspectiveState(self.leader_id, now, timeout_at, election))
+        self._transition_to(ProspectiveState(self.leader_id, now, timeout_at, self._new_election()))
 
     def transition_to_candidate(self, now: float) -> None:
         """Enters the next epoch and votes for this node."""
         self.epoch = self.epoch + 1
         self.vote_for(self.node_id, self.local.directory_id)
         timeout_at = now + self._election_timeout()
-        election = EpochElection(self.voters, granted={self.node_id})
-        self._transition_to(CandidateState(now, timeout_at, election))
+        self._transition_to(CandidateState(now, timeout_at, self._new_election()))
+
+    def _new_election(self) -> EpochElection:
+        return EpochElection(self.voters, granted={self.node_id} if self.is_voter else set())
 
     def transition_to_leader(self, now: float, granting_voters: tuple[int, ...]) -> None:
         self.lost_elections = 0
