@@ -18,7 +18,14 @@ from penstock.config.meta_properties import META_PROPERTIES, decode_meta_propert
 from penstock.node.quorum.initial_voters import InitialVoters
 from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from penstock.raft.voters import (
+    RECONFIGURATION_LEVEL,
+    Endpoint,
+    ReplicaKey,
+    Voter,
+    VotersEntry,
+    VoterSet,
+)
 
 if TYPE_CHECKING:
     from penstock.sim.quorum.run import ObservedQuorum, QuorumRun
@@ -79,7 +86,9 @@ class Members:
     def _voter_sets(self) -> Iterator[VoterSet]:
         """Yield the voter sets that may be in effect: the last committed one, and all later ones in
         any log. Logs of processes that ended count: their nodes return."""
-        entries = [
+        # A controller that has not opened its log yet has the bootstrap checkpoint.
+        entries = [VotersEntry(-1, RECONFIGURATION_LEVEL, self.first)]
+        entries += [
             entry
             for history in self._run.histories.values()
             for entry in history.entries
