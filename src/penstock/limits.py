@@ -394,8 +394,9 @@ CHANGED_PARTITIONS_PER_STEP = 20
 COMPARED_PARTITIONS_PER_STEP = 5_000
 REVIEWED_PARTITIONS_PER_STEP = 200
 
-# Partitions that a starting broker creates in one turn of the event loop: about two milliseconds.
-OPENED_PARTITIONS_PER_TURN = 20
+# Steps of a metadata change per turn of the event loop. A step creates one partition, which takes
+# up to a millisecond.
+METADATA_STEPS_PER_TURN = 4
 
 # Partitions and in-sync replicas in one AlterPartition request: 1,000 partitions with three
 # replicas, on which the controller decides in some ten milliseconds.
@@ -537,7 +538,58 @@ STARTED_MARKERS_PER_STEP = 100
 # wait for it, and the cause, too few replicas in sync, usually ends soon.
 MARKER_COMPLETION_RETRY_MS = 500
 
+# Logs of requests
+
+# Names in a line of the audit log, and results of a response in which it looks for errors. A
+# request may have 100,000.
+LOGGED_NAMES = 20
+LOGGED_RESULTS = 1_000
+# Of the content of a request, which may have megabytes.
+LOGGED_REQUEST_CHARACTERS = 2_000
+
+# Metrics
+
+# A scrape runs on the event loop for this long, then other work has its turn.
+SCRAPE_TURN_S = 0.002
+# Lines that are joined before a scrape checks the time, some 0.1 µs each.
+SCRAPED_SAMPLES_PER_STEP = 2_000
+# Partitions that a scrape looks at before it checks the time: 1 µs each, 10 µs with their series.
+SCRAPED_PARTITIONS_PER_STEP = 50
+# Committed offsets whose records are not in memory and are looked up per scrape, to tell their age.
+# Each takes a read of the disk; the result is kept.
+SCRAPED_COLD_RECORDS = 200
+# How long a scrape waits for the end offsets of partitions on other brokers, how many one request
+# asks for, and how many former end offsets are remembered of each.
+SCRAPE_REMOTE_S = 2.0
+SCRAPED_REMOTE_PARTITIONS = 5_000
+REMEMBERED_END_OFFSETS = 120
+# Elements of an array in a response whose error codes are counted.
+COUNTED_ERRORS = 1_000
+# The head of an HTTP request, which Prometheus sends with some 300 bytes.
+MAX_SCRAPE_REQUEST_BYTES = 8_192
+# Connections to the metrics listener, and scrapes that run or wait at a time. Several Prometheus
+# servers may scrape a node; each page is in memory until it is sent.
+MAX_SCRAPE_CONNECTIONS = 32
+MAX_SCRAPES = 4
+# The head of a request must arrive, and the page must be taken, within these times. Prometheus
+# itself gives up after 10 s by default.
+SCRAPE_HEAD_S = 5.0
+SCRAPE_SEND_S = 30.0
+
 # Command line and Spark
+
+# Lines that one place in the code writes to a node's log are counted for this long
+# (penstock.log.rate.limit).
+LOG_REPEATS_S = 10.0
+
+# Partitions whose sizes and end offsets `penstock top` asks for in a refresh, which takes about a
+# second then, and groups that it asks for at a time.
+MAX_TOP_PARTITIONS = 20_000
+MAX_TOP_GROUP_REQUESTS = 16
+
+# The file of a user's cluster profiles, and a profile's name. Hundreds of profiles fit.
+MAX_PROFILES_BYTES = 64 * 1024
+MAX_PROFILE_NAME = 64
 
 # A line of `penstock produce`. No broker accepts a record of this size by default
 # (message.max.bytes is 1 MB), and a file without line ends must not be read into memory as a whole.

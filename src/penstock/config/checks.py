@@ -7,7 +7,7 @@ reported together.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from penstock.config.listeners import (
     require_supported,
     security_protocols,
 )
+from penstock.config.metrics_settings import check_metrics_listener
 from penstock.config.quorum import bootstrap_servers, given_voters, ids_text
 from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
 from penstock.config.topic import broker_default
@@ -60,11 +61,20 @@ def check_log_directories(values: Values) -> None:
 
 def check_cordoned_directories(values: Values) -> None:
     directories = values[node.LOG_DIRS] or values[node.LOG_DIR]
-    unknown = [
-        path
-        for path in values[node.CORDONED_LOG_DIRS]
-        if path not in directories and path != node.ALL_LOG_DIRS
-    ]
+    cordoned = values[node.CORDONED_LOG_DIRS]
+    check_cordons(cordoned, directories)
+
+
+def check_cordons(paths: Sequence[str], directories: Sequence[str]) -> None:
+    """Raise InconsistentSettingsError unless these may be cordoned of the log directories."""
+    if node.ALL_LOG_DIRS in paths:
+        require(
+            len(paths) == 1,
+            node.CORDONED_LOG_DIRS,
+            f"* stands for all log directories and must be the only entry, not {','.join(paths)}",
+        )
+        return
+    unknown = [path for path in paths if path not in directories]
     require(
         not unknown,
         node.CORDONED_LOG_DIRS,
@@ -314,5 +324,6 @@ CHECKS: tuple[Callable[[Values], None], ...] = (
     check_compaction_lag,
     check_offsets_codec,
     check_consumer_groups,
+    check_metrics_listener,
     *(partial(check_topic_default, setting=setting) for setting in TOPIC_SETTINGS.values()),
 )

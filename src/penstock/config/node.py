@@ -20,6 +20,7 @@ from penstock.config.listeners import (
     inter_broker_listener_name,
     listeners,
 )
+from penstock.config.metrics_settings import metrics_listener
 from penstock.config.parsing import ParsedSettings
 from penstock.config.properties import Entry, Properties, PropertiesError, decode_properties
 from penstock.config.quorum import Address, Voter, bootstrap_servers, given_voters
@@ -148,6 +149,11 @@ class NodeConfig:
     @property
     def bootstrap_servers(self) -> tuple[Address, ...]:
         return bootstrap_servers(self)
+
+    @property
+    def metrics_listener(self) -> Address | None:
+        """The address of the page of metrics; None if there is none."""
+        return metrics_listener(self)
 
 
 def read_node_config(

@@ -14,7 +14,9 @@ from penstock.config import (
     cleaner_settings,
     cluster_settings,
     group_settings,
+    log_output_settings,
     log_settings,
+    metrics_settings,
     node_settings,
     transaction_settings,
 )
@@ -39,6 +41,8 @@ NODE_SETTINGS: Mapping[str, Setting[Any]] = MappingProxyType(
         cluster_settings,
         group_settings,
         transaction_settings,
+        metrics_settings,
+        log_output_settings,
     )
 )
 
