@@ -8,6 +8,7 @@ import dataclasses
 import tracemalloc
 from collections.abc import Callable, Coroutine
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -316,6 +317,23 @@ def test_a_damaged_segment_is_not_compacted_and_logged(caplog: pytest.LogCapture
         assert "checksum" in store.compactions.uncleanable[PARTITION]
         assert "cannot compact" in caplog.text
         assert [segment.size for segment in log.segments] == before
+
+    with_log(test)
+
+
+def test_a_partition_created_again_is_compacted_although_the_deleted_one_was_damaged() -> None:
+    async def test(world: World, store: LogStore, log: Log) -> None:
+        write(log, 100, 2)
+        await log.flushing.all()
+        world.disk.open(log.segments[1].path).pwrite(b"\xff", 100)
+        assert not await store.compactions.run_once({PARTITION: log.end_offset}, Pace())
+        store.delete(PARTITION)
+        assert store.compactions.uncleanable == {}
+        await store.forget_deleted({})
+        log = store.create(PARTITION, UUID(int=77), log.config)
+        write(log, 100, 2)
+        await log.flushing.all()
+        assert await store.compactions.run_once({PARTITION: log.end_offset}, Pace())
 
     with_log(test)
 

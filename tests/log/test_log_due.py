@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 
 from penstock.config.topic import LogConfig
+from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
 from penstock.log import names
 from penstock.log.compaction.run import Compactions, Pace
-from penstock.log.directory import LogDirectory
+from penstock.log.directory import LogDirectory, TooManyFiles
 from penstock.log.due import DueTimes
 from penstock.log.flush import Flush
 from penstock.log.log import Log
@@ -386,5 +387,28 @@ def test_a_log_without_records_has_no_files_and_no_buffers(tmp_path: Path) -> No
         await again.close()
         final = await open_store(world, path)
         assert (final.logs[IDLE[0]].end_offset, final.logs[IDLE[0]].topic_id) == (1, TOPIC_ID)
+
+    in_real_world(tmp_path, main)
+
+
+def test_log_is_looked_at_again_after_a_check_without_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(world: World, path: str) -> None:
+        config = replace(SMALL, retention_ms=1_000)
+        store = await open_store(world, path, config)
+        log = store.create(PARTITION, TOPIC_ID, config)
+        for _ in range(40):
+            log.append_as_leader(batch("v" * 50), 0)
+        ends = {PARTITION: log.end_offset}
+
+        def refuse(_log: Log, _number: int) -> int:
+            raise TooManyFiles(ErrorCode.KAFKA_STORAGE_ERROR, "too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "retire", refuse)
+            assert await store.apply_retention(ends) == 0
+        assert await store.apply_retention(ends) > 0
+        await store.close()
 
     in_real_world(tmp_path, main)

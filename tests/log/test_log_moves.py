@@ -14,6 +14,7 @@ import pytest
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
+from penstock.log import names
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
 from penstock.log.lookup import offset_for_timestamp
@@ -186,8 +187,10 @@ async def _check_what_is_left(world: World, appended: list[str]) -> None:
         assert live_copies(world, "") == ["b"]
     assert values(store.logs[PARTITION]) == found
     await store.remove_due_files()
-    names = [name for directory in store.directories for name in world.disk.list(directory.path)]
-    assert not [name for name in names if name.endswith("-future")]
+    found_names = [
+        name for directory in store.directories for name in world.disk.list(directory.path)
+    ]
+    assert not [name for name in found_names if name.endswith("-future")]
 
 
 class MovingLogRun(LogRun):
@@ -337,6 +340,23 @@ def test_a_log_truncated_during_its_move_is_copied_again() -> None:
             *map(str, range(100)),
             *(f"another {number}" for number in range(100, 180)),
         ]
+
+    _simulated(main)
+
+
+def test_the_high_watermark_is_saved_again_after_a_move() -> None:
+    """It is read from the checkpoint of the log's own directory."""
+
+    async def main(node: Node) -> None:
+        store = await two_directories(node.world, "")
+        log_in_a(store, 10)
+        await store.save_high_watermarks({PARTITION: 7})
+        assert names.HIGH_WATERMARKS not in store.due.changed_checkpoints
+        await move_to_b(store)
+        assert names.HIGH_WATERMARKS in store.due.changed_checkpoints
+        await store.save_high_watermarks({PARTITION: 7})
+        assert names.HIGH_WATERMARKS not in store.due.changed_checkpoints
+        assert (await two_directories(node.world, "")).read_high_watermarks() == {PARTITION: 7}
 
     _simulated(main)
 

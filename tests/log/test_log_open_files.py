@@ -9,11 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.log.directory import TooManyFiles
+from penstock.log.directory import LogDirectory, TooManyFiles
 from penstock.log.lookup import offset_for_timestamp
 from penstock.log.store import LogStore
 from penstock.world import Disk, File, World
@@ -197,6 +198,53 @@ def test_too_many_open_files_are_not_taken_for_a_broken_disk(
     assert refused > 0
     assert "Raise the limit of open" in caplog.text
     assert "offline" not in caplog.text
+
+
+def test_a_log_that_is_deleted_before_its_files_are_complete_leaves_no_directory() -> None:
+    simulation = Simulation(3)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        world = replace(node.world, disk=(disk := CountedDisk(node.world.disk)))
+        store = await open_store(world, "/d", CONFIG)
+        log = store.create(PARTITION, TOPIC_ID, CONFIG)
+        disk.count, disk.failing = 0, range(1, 100)
+        with pytest.raises(TooManyFiles):
+            log.append_as_leader(batch("refused"), 0)
+        assert (log.is_on_disk, world.disk.is_dir(log.path)) == (False, True)
+        store.delete(PARTITION)
+        disk.failing = range(0)
+        await store.remove_due_files()
+        assert not [name for name in world.disk.list("/d") if name.startswith(str(PARTITION))]
+
+    simulation.run(node.run(main()))
+
+
+def test_a_move_that_is_refused_does_not_begin_at_the_next_start() -> None:
+    simulation = Simulation(3)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        world = replace(node.world, disk=(disk := CountedDisk(node.world.disk)))
+        for path in ("/a", "/b"):
+            world.disk.make_dirs(path)
+        a, b = LogDirectory("/a", UUID(int=1)), LogDirectory("/b", UUID(int=2))
+        store = LogStore(world, [a, b])
+        await store.open(lambda _partition: CONFIG)
+        store.create(PARTITION, TOPIC_ID, CONFIG, a).append_as_leader(batch("here"), 0)
+        for first in itertools.count(1):
+            disk.count, disk.failing = 0, range(first, first + 100)
+            try:
+                assert store.moves.begin(PARTITION, b) is not None
+            except TooManyFiles:
+                disk.failing = range(0)
+                await store.remove_due_files()
+                assert not [name for name in world.disk.list("/b") if "-future" in name]
+            else:
+                break
+        assert first > 1
+
+    simulation.run(node.run(main()))
 
 
 def test_a_store_does_not_open_in_part() -> None:

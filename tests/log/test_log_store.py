@@ -119,6 +119,26 @@ def test_a_partition_in_two_directories_is_served_from_the_first(tmp_path: Path)
     in_real_world(tmp_path, main)
 
 
+def test_the_high_watermark_of_a_log_is_in_the_checkpoint_of_its_directory(
+    tmp_path: Path,
+) -> None:
+    """Another directory was offline when the topic was deleted, and still lists it."""
+
+    async def main(world: World, path: str) -> None:
+        for name, count, high_watermark in (("a", 10, 3), ("b", 100, 100)):
+            store = await open_store(world, f"{path}/{name}")
+            log = store.create(PARTITION, TOPIC_ID, SMALL)
+            log.append_as_leader(batch(*map(str, range(count))), 0)
+            await store.save_high_watermarks({PARTITION: high_watermark})
+            await store.close()
+        world.disk.remove_tree(f"{path}/b/{PARTITION}")
+        store = two_directories(world, path)
+        await store.open(lambda _partition: SMALL)
+        assert store.read_high_watermarks() == {PARTITION: 3}
+
+    in_real_world(tmp_path, main)
+
+
 def test_an_unformatted_or_foreign_directory_is_refused_with_instructions(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         world.disk.make_dirs(path)

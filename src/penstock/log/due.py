@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from penstock.log import names
+from penstock.log.counts import LogCounts
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -68,6 +69,7 @@ class DueLogs:
     __slots__ = (
         "changed_checkpoints",
         "compaction",
+        "counts",
         "flush_times",
         "flushes",
         "is_recovery_point_lowered",
@@ -93,6 +95,8 @@ class DueLogs:
         # lowered.
         self.changed_checkpoints: set[str] = set()
         self.is_recovery_point_lowered = False
+        # What the logs of the store count, for metrics.
+        self.counts = LogCounts()
 
     def forget(self, log: Log) -> None:
         """Drop a log that is deleted."""

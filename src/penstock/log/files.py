@@ -136,6 +136,11 @@ class OpenFiles:
         self._blocks.clear()
         self._cached_bytes = 0
 
+    @property
+    def cached_bytes(self) -> int:
+        """The size of the cached indexes."""
+        return self._cached_bytes
+
     def __len__(self) -> int:
         return len(self._open)
 

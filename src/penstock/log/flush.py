@@ -189,7 +189,9 @@ class Flush:
             )
             self.names_changed, self.also, self._cut_at = False, (), self._held_at
             log.due.flushes.pop(log, None)
+            began = self._clock.monotonic()
             await self._offload.thread(sync_log, self._disk, log.path, files, directories)
+            log.due.counts.flushes.observe(self._clock.monotonic() - began)
             await self._save_changed_epochs()
         except OSError as error:
             if not self.abandoned and log.path == path:

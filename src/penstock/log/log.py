@@ -222,6 +222,22 @@ class Log:
         )
 
     @guarded
+    def timestamp_at(self, offset: int, *, at_once: bool = False) -> int | None:
+        """Return the timestamp of the first record at or after an offset; None if there is none.
+        Within a batch it is estimated from the first and the largest timestamp. With at_once,
+        raises NotInMemory instead of blocking on the disk."""
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        header = self.segments.header_at(offset, at_once=at_once)
+        if header is None or header.max_timestamp == NO_TIMESTAMP:
+            return None
+        if header.log_append_time:
+            return header.max_timestamp
+        first, count = header.base_timestamp, max(header.last_offset_delta, 1)
+        within = max(offset - header.base_offset, 0)
+        return first + (header.max_timestamp - first) * within // count
+
+    @guarded
     def batch_start(self, offset: int) -> int:
         """Return the base offset of the batch that holds an offset: a log is truncated between
         batches."""
@@ -539,7 +555,7 @@ class Log:
         other.directory.log_count += 1
         self.path, self.directory, self.segments = path, other.directory, other.segments
         self.is_on_disk = other.is_on_disk
-        self.due.changed_checkpoints.add(names.LOG_STARTS)
+        self.due.changed_checkpoints.update((names.LOG_STARTS, names.HIGH_WATERMARKS))
         self.mark()
         self._snapshot(self.end_offset)
 

@@ -7,8 +7,10 @@ continues in it: users of the `Log` see no change. What a crash leaves:
 - before that step: the log in its old place, and a future directory. The next start opens both, and
   the move continues;
 - after it: two directories with the partition's name, until the new name is on disk and the old
-  directory is marked as deleted. A file in the new one (`.penstock_moved`) says that it is the
-  valid one. The file exists before the step, and is removed last.
+  directory is marked as deleted. A file in the new one (`.penstock_moved`) and a file in the old
+  one (`.penstock_left`) have the id of the same move: the new one is valid. The files exist before
+  the step, and that in the new one is removed last. If it was kept because a disk failed, it says
+  nothing about a log that was created under the partition's name later.
 
 Does not know which client requested a move.
 """
@@ -19,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.config.topic import LogConfig
@@ -40,6 +42,23 @@ logger = logging.getLogger(__name__)
 
 # The truncation count of a copy that must start again.
 _COPY_AGAIN = -1
+# The digits of the largest offset.
+_OFFSET_DIGITS = 19
+
+
+class _Arrival(NamedTuple):
+    """The marker of a replica that moved: the log's start, and the id of the move, which the old
+    copy has as well. Markers of earlier versions have no id."""
+
+    start_offset: int
+    move_id: bytes
+
+
+def _parse_arrival(text: bytes) -> _Arrival:
+    """Parse a marker. The start is 0 if it is not known."""
+    fields = text.split()
+    known = bool(fields) and fields[0].isdigit() and len(fields[0]) <= _OFFSET_DIGITS
+    return _Arrival(int(fields[0]) if known else 0, fields[1] if len(fields) > 1 else b"")
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +102,7 @@ class Moves:
         self._copying = asyncio.Lock()
         # Replicas that are marked as moved: where they are, and where the old copy is, if it still
         # exists.
-        self._arrived: dict[TopicPartition, LogDirectory] = {}
+        self._arrived: dict[TopicPartition, dict[LogDirectory, _Arrival]] = {}
         self._left: dict[TopicPartition, LogDirectory] = {}
         # Future logs that an earlier process left; see `resume`.
         self._futures: list[Log] = []
@@ -119,7 +138,12 @@ class Moves:
                 name,
             )
         except OSError as error:
-            raise directory.fail(f"creating {name}", error) from error
+            refusal = directory.fail(f"creating {name}", error)
+            if self._disk.is_dir(f"{directory.path}/{name}"):
+                # Otherwise the next start would continue a move that was refused.
+                with unless_offline(directory):
+                    self._store.mark_deleted(partition, directory, 0, f"{directory.path}/{name}")
+            raise refusal from error
         move = self.under_way[partition] = Move(log, future, log.truncation_count)
         return move
 
@@ -244,15 +268,19 @@ class Moves:
         return self._is_current(move)
 
     async def _mark(self, move: Move) -> bool:
-        """Mark the copy as the valid one, and sync its directory. The marker has the log's start,
-        because checkpoints are written later."""
-        marker, text = f"{move.future.path}/{names.MOVED}", b"%d\n" % move.log.start_offset
-        try:
-            await self._world.offload.thread(self._disk.replace, marker, text)
-        except OSError as error:
-            if not self._is_current(move):
-                return False
-            raise move.future.directory.fail(f"moving {move.partition}", error) from error
+        """Mark the log as the old copy and the future log as the valid one, and sync their
+        directories. The marker has the log's start, because checkpoints are written later."""
+        move_id = self._world.rng.uuid().hex.encode()
+        for log, name, text in (
+            (move.log, names.LEFT, b"%s\n" % move_id),
+            (move.future, names.MOVED, b"%d %s\n" % (move.log.start_offset, move_id)),
+        ):
+            try:
+                await self._world.offload.thread(self._disk.replace, f"{log.path}/{name}", text)
+            except OSError as error:
+                if not self._is_current(move):
+                    return False
+                raise log.directory.fail(f"moving {move.partition}", error) from error
         return True
 
     def _rename_future(self, move: Move) -> None:
@@ -281,8 +309,9 @@ class Moves:
             return
         await self._store.save_recovery_points()
         await self._store.save_start_offsets()
+        # A directory that is offline may have the old copy.
         all_online = len(self._store.online) == len(self._store.directories)
-        if all_online and self._store.logs.get(log.partition) is log:
+        if (left is not None or all_online) and self._store.logs.get(log.partition) is log:
             try:
                 self._disk.remove(f"{log.path}/{names.MOVED}")
             except OSError as error:
@@ -354,32 +383,53 @@ class Moves:
         directories before a log is opened."""
         for name in self._disk.list(directory.path):
             partition = names.parse_partition_dir(name)
-            if partition is not None and self._disk.exists(
-                f"{directory.path}/{name}/{names.MOVED}"
-            ):
-                self._arrived[partition] = directory
+            marker = f"{directory.path}/{name}/{names.MOVED}"
+            if partition is not None and self._disk.exists(marker):
+                arrival = _parse_arrival(self._disk.read(marker))
+                self._arrived.setdefault(partition, {})[directory] = arrival
+
+    def replaced_by(
+        self, partition: TopicPartition, directory: LogDirectory
+    ) -> LogDirectory | None:
+        """Return the directory to which the copy in this one moved; None if it is not the old copy
+        of a move."""
+        arrivals = self._arrived.get(partition, {})
+        for target, arrival in arrivals.items():
+            if target is directory:
+                continue
+            is_old = (
+                arrival.move_id == self._departure(partition, directory)
+                if arrival.move_id
+                else directory not in arrivals
+            )
+            if is_old:
+                return target
+        return None
+
+    def _departure(self, partition: TopicPartition, directory: LogDirectory) -> bytes:
+        """Return the id of the last move from a directory."""
+        marker = f"{directory.path}/{partition}/{names.LEFT}"
+        return self._disk.read(marker).strip() if self._disk.exists(marker) else b""
 
     def has_left(self, partition: TopicPartition, directory: LogDirectory) -> bool:
-        """Return True if this directory has the old copy of a partition that moved."""
-        if self._arrived.get(partition, directory) is directory:
+        """Return True if this directory has the old copy of a partition that moved. It is not
+        opened, and removed when the moved one is settled."""
+        if self.replaced_by(partition, directory) is None:
             return False
         self._left[partition] = directory
         return True
 
-    def arrived_at(self, partition: TopicPartition) -> int:
-        """Return the start of a log when it moved; 0 if it did not move or the start is unknown."""
-        directory = self._arrived.get(partition)
-        text = (
-            self._disk.read(f"{directory.path}/{partition}/{names.MOVED}").strip()
-            if directory
-            else b""
-        )
-        return int(text) if text.isdigit() else 0
+    def arrived_at(self, partition: TopicPartition, directory: LogDirectory) -> int:
+        """Return the start of a log when it moved to a directory; 0 if it did not move there or the
+        start is unknown."""
+        arrival = self._arrived.get(partition, {}).get(directory)
+        return 0 if arrival is None else arrival.start_offset
 
     async def settle_arrived(self) -> None:
-        for partition in list(self._arrived):
-            if partition in self._store.logs:
-                await self._settle(self._store.logs[partition])
+        for partition, arrivals in list(self._arrived.items()):
+            log = self._store.logs.get(partition)
+            if log is not None and log.directory in arrivals:
+                await self._settle(log)
         self._arrived.clear()
 
 

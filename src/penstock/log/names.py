@@ -32,8 +32,9 @@ LOCK = ".lock"
 SYNCING = ".penstock_syncing"
 TRUNCATING = ".penstock_cutting"
 # Not Kafka's either: the replica moved here from another log directory, which may still have a
-# copy. See `moving`.
+# copy; and the replica moved from here to another log directory. See `moving`.
 MOVED = ".penstock_moved"
+LEFT = ".penstock_left"
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"

@@ -14,6 +14,7 @@ from penstock.log.files import FileRange, OpenFiles
 from penstock.log.index import AbortedTxn
 from penstock.log.retention import SegmentFacts
 from penstock.log.segment import Segment
+from penstock.records.batch import BatchHeader
 
 
 class LogSegments(Sequence[Segment]):
@@ -115,6 +116,15 @@ class LogSegments(Sequence[Segment]):
             return segment.size
         found = segment.find(below, at_once=at_once)
         return segment.size if found is None else found[0]
+
+    def header_at(self, offset: int, *, at_once: bool) -> BatchHeader | None:
+        """Return the header of the first batch that ends at or after an offset; None if the log
+        ends before."""
+        for number in range(self.floor(offset), len(self._segments)):
+            found = self._segments[number].find(offset, at_once=at_once)
+            if found is not None:
+                return found[1]
+        return None
 
     def end_of_read(self, offset: int, read: FileRange, below: int) -> int:
         """Return an offset that the last read, from an offset on and with a bound, does not reach:

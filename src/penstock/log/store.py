@@ -102,6 +102,10 @@ class LogStore:
         self.compactions = Compactions(self, world)
 
     @property
+    def open_files(self) -> OpenFiles:
+        return self._files
+
+    @property
     def online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if directory.failure is None]
 
@@ -132,6 +136,7 @@ class LogStore:
         if not self.clean_epochs:
             self.prepare()
         self._is_untouched = False
+        began = self._world.clock.monotonic()
         for directory in self.online:
             try:
                 await self._open_directory(directory, config_of)
@@ -147,6 +152,7 @@ class LogStore:
         self.moves.resume()
         for deleted in self._deleted.values():
             deleted.difference_update(self.logs)
+        self.due.counts.opening_s = self._world.clock.monotonic() - began
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
         epoch = self.clean_epochs[directory.path]
@@ -175,7 +181,9 @@ class LogStore:
             ):
                 if self.moves.has_left(partition, directory):
                     continue
-                start_offset = max(starts.get(partition, 0), self.moves.arrived_at(partition))
+                start_offset = max(
+                    starts.get(partition, 0), self.moves.arrived_at(partition, directory)
+                )
                 found = CheckpointedOffsets(
                     epoch is not None,
                     recovery_points.get(partition, 0),
@@ -183,6 +191,8 @@ class LogStore:
                     high_watermarks.get(partition, 0),
                 )
                 await self._open_log(partition, directory, config_of(partition), found)
+        if epoch is None:
+            self.due.counts.recovered_logs += directory.log_count
         if epoch is None and directory.log_count:
             logger.warning(
                 "log directory %s was not shut down cleanly: %d logs were recovered from their "
@@ -279,7 +289,8 @@ class LogStore:
         """Take a log out of service immediately. Its files are removed after
         file.delete.delay.ms."""
         log = self._take_out(partition)
-        if log.is_on_disk:
+        # A log has a directory and is not on disk if its first append was refused.
+        if log.is_on_disk or self._disk.is_dir(log.path):
             self.mark_deleted(partition, log.directory, log.config.file_delete_delay_ms)
 
     def set_aside(self, partition: TopicPartition) -> str:
@@ -297,6 +308,7 @@ class LogStore:
             for deleted in self._deleted.values():
                 deleted.add(partition)
         self.moves.forget(partition)
+        self.compactions.forget(partition)
         return log
 
     def mark_deleted(
@@ -343,8 +355,10 @@ class LogStore:
             elif high_watermark is None:
                 due.retention[log] = None
             else:
+                due.retention[log] = None  # if this fails, for want of open files
                 with unless_offline(log.directory):
                     count += await self._retire_expired(log, high_watermark)
+                    due.retention.pop(log, None)
                     self._plan_retention(log)
             if number % limits.RETENTION_LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -499,9 +513,15 @@ class LogStore:
         deleted -= unlisted
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """Return the high watermarks of the open logs. The checkpoint of another directory than
+        that of the log may list an earlier log of the same name."""
         found: dict[TopicPartition, int] = {}
         for directory in self.online:
-            found |= self.checkpoints.read(directory.path, names.HIGH_WATERMARKS)
+            offsets = self.checkpoints.read(directory.path, names.HIGH_WATERMARKS)
+            for partition, offset in offsets.items():
+                log = self.logs.get(partition)
+                if log is not None and log.directory is directory:
+                    found[partition] = offset
         return found
 
     def _with_futures(self) -> Iterable[Log]:

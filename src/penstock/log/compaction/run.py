@@ -72,7 +72,10 @@ class Compactions:
         self._world = world
         # Logs that are not compacted any more because they are damaged, with the reason.
         self.uncleanable: dict[TopicPartition, str] = {}
-        # Partitions that the checkpoints on disk list.
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Forget a deleted log: another one may be created under its name."""
+        self.uncleanable.pop(partition, None)
 
     async def run_once(self, stable_offsets: Offsets, pace: Pace) -> bool:
         """Compact one log below its last stable offset. Return False if none was compacted."""
@@ -94,6 +97,7 @@ class Compactions:
                 self._give_up(log, error)
         except OSError as error:
             self._failed(run, error)
+        self._store.due.counts.compactions_failed += 1
         await self._clean_up(run)
         return False
 
@@ -249,6 +253,11 @@ class Compactions:
         run.log.clean_offset = done.clean_offset
         await self._store.save_clean_offsets()
         seconds = clock.monotonic() - started
+        counts = self._store.due.counts
+        counts.compactions += 1
+        counts.compaction_s += seconds
+        counts.compacted_bytes += processed
+        counts.removed_records += run.before - run.after
         logger.info(
             "%s: compacted up to offset %d, %d of %d records left, %.1f MB read and written in "
             "%.1f s",
