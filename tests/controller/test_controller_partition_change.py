@@ -213,6 +213,40 @@ def test_without_elr_no_replica_stays_eligible() -> None:
     )
 
 
+def test_eligible_replica_leads_after_elr_is_disabled() -> None:
+    """While a partition has neither ISR nor leader, nothing can be committed: its eligible replicas
+    have every acknowledged record. Kafka elects from them too, and clears the ELR."""
+    gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(1, 2), last_known_elr=(1,))
+    built = change(gone, broker(1, fenced=True), broker(2), broker(3), elr=False)
+    assert built == PartitionChange(
+        record(leader=2, isr=(2,), eligible_leader_replicas=(), last_known_elr=()), None
+    ), "a clean election"
+
+
+def test_eligible_replicas_stay_until_one_leads_after_elr_is_disabled() -> None:
+    """Else the return of a replica that is not eligible would leave only an unclean election."""
+    gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(1, 2))
+    only = (broker(1, fenced=True), broker(2, fenced=True), broker(3))
+    assert change(gone, *only, elr=False) is None
+    state = changed(gone, *only, elr=False, replicas=(2, 3), directories=(directory(2),) * 2)
+    assert state.eligible_leader_replicas == (2,), "a removed replica is not eligible"
+    unclean = changed(gone, *only, elr=False, election=Election.UNCLEAN)
+    assert (unclean.leader, unclean.isr, unclean.eligible_leader_replicas) == (3, (3,), ())
+
+
+def test_unclean_election_prefers_an_eligible_replica_after_elr_is_disabled() -> None:
+    gone = partition(1, 2, 3, isr=(), eligible_leader_replicas=(2,))
+    state = changed(gone, elr=False, election=Election.UNCLEAN)
+    assert (state.leader, state.isr, state.leader_recovery_state) == (2, (2,), RECOVERED)
+
+
+def test_eligible_replica_does_not_replace_the_last_in_sync_replica_without_elr() -> None:
+    """The in-sync replica may have committed records since ELR was disabled."""
+    state = partition(1, 2, isr=(1,), eligible_leader_replicas=(2,))
+    after = changed(state, broker(1), broker(2), elr=False, removed=1, isr=())
+    assert (after.leader, after.isr, after.eligible_leader_replicas) == (NO_LEADER, (1,), ())
+
+
 def test_leader_recovery_state_is_cleared() -> None:
     state = partition(1, 2, isr=(1,), leader_recovery_state=RECOVERING)
     assert change(state, isr=(1,), leader_recovery_state=RECOVERED, min_isr=1) == PartitionChange(

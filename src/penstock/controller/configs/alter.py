@@ -44,7 +44,7 @@ def alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[AlterConfigsResponse]:
     """Settings that the request does not contain return to their default."""
-    records, failures = _alter_each(image, request.resources, context, _replace_all)
+    records, failures = _alter_each(image, request.resources, context, replace_all)
     responses = tuple(
         AlterConfigsResponse.Response(
             error_code=failure.code if failure else ErrorCode.NONE,
@@ -62,7 +62,7 @@ def alter_configs(
 def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[IncrementalAlterConfigsResponse]:
-    records, failures = _alter_each(image, request.resources, context, _apply_operations)
+    records, failures = _alter_each(image, request.resources, context, apply_operations)
     responses = tuple(
         IncrementalAlterConfigsResponse.Response(
             error_code=failure.code if failure else ErrorCode.NONE,
@@ -136,7 +136,7 @@ def _alter(
     return [*records, *_clear_elr(image, key, altered)]
 
 
-def _replace_all(image: MetadataImage, resource: Legacy) -> ConfigChanges:
+def replace_all(image: MetadataImage, resource: Legacy) -> ConfigChanges:
     """Set the given settings and remove all others."""
     _refuse_nulls([config.name for config in resource.configs if config.value is None])
     given: ConfigChanges = {config.name: config.value for config in resource.configs}
@@ -146,7 +146,8 @@ def _replace_all(image: MetadataImage, resource: Legacy) -> ConfigChanges:
     return given | removed
 
 
-def _apply_operations(image: MetadataImage, resource: Incremental) -> ConfigChanges:
+def apply_operations(image: MetadataImage, resource: Incremental) -> ConfigChanges:
+    """Set, delete, append to or subtract from the given settings."""
     _refuse_nulls(
         [
             config.name

@@ -8,8 +8,10 @@ The rules are those of Kafka's `PartitionChangeBuilder`:
   record, and may lead if the ISR is empty.
 - If both are empty, the last known leader leads again once it is unfenced.
 - An unclean election, where it is allowed, elects any replica.
+- If ELR is disabled while a partition has no ISR, the eligible replicas stay until one leads. Kafka
+  elects from them too, but discards them if none is online.
 
-The last two may lose records: the leader is marked as recovering.
+The third and the fourth may lose records: the leader is marked as recovering.
 """
 
 from __future__ import annotations
@@ -152,7 +154,8 @@ def build_partition_change(
                 changes["leader_recovery_state"] = RECOVERING
         elif elected.leader in elr:
             isr = (elected.leader,)
-            elr = tuple(replica for replica in elr if replica != elected.leader)
+            others = tuple(replica for replica in elr if replica != elected.leader)
+            elr = others if config.elr_enabled else ()
     elif replicas is not state.replicas and not set(state.replicas) <= set(replicas):
         # A new leader epoch fences the fetches of the removed replicas.
         changes["leader"] = state.leader
@@ -217,13 +220,19 @@ def _eligible_leader_replicas(
     isr: Replicas,
     unclean_shutdown: int | None,
 ) -> Replicas:
-    if not config.elr_enabled or len(isr) >= config.min_isr:
+    if len(isr) >= config.min_isr if config.elr_enabled else isr or not has_only_elr(state):
         return ()
     eligible = {*state.eligible_leader_replicas, *state.isr}.difference(isr, (unclean_shutdown,))
     if replicas is not state.replicas:
         # A replica that is removed gets no more records, so it must not lead later.
         eligible.intersection_update(replicas)
     return tuple(sorted(eligible))
+
+
+def has_only_elr(state: PartitionState) -> bool:
+    """Return True if the ISR is empty. Nothing was committed since, so the eligible replicas have
+    every acknowledged record, also if ELR was disabled meanwhile."""
+    return not state.isr and bool(state.eligible_leader_replicas)
 
 
 def _elect(
@@ -263,11 +272,12 @@ def _update_last_known_elr(
 ) -> None:
     """While a partition has no leader, `last_known_elr` holds its last leader."""
     leader = changes.get("leader")
-    if not config.elr_enabled or leader is None:
+    if leader is None:
         return
-    if leader == NO_LEADER and state.leader != NO_LEADER and not state.last_known_elr:
-        changes["last_known_elr"] = (state.leader,)
-    elif leader != NO_LEADER and state.last_known_elr:
+    if leader == NO_LEADER:
+        if config.elr_enabled and state.leader != NO_LEADER and not state.last_known_elr:
+            changes["last_known_elr"] = (state.leader,)
+    elif state.last_known_elr:
         changes["last_known_elr"] = ()
 
 

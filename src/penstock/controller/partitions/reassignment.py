@@ -33,6 +33,7 @@ from penstock.controller.partitions.change_builder import (
     PartitionTarget,
     Replicas,
     build_partition_change,
+    has_only_elr,
 )
 from penstock.controller.partitions.election_config import ElectionConfigs
 from penstock.controller.topics.assignment import check_replicas, default_directory
@@ -235,7 +236,7 @@ class _Reassignments:
         election = Election.UNCLEAN if config.unclean_enabled else Election.ONLINE
         isr = tuple(replica for replica in state.isr if replica in replicas)
         target = PartitionTarget(isr=isr, replicas=replicas, adding=(), removing=())
-        is_eligible = config.elr_enabled and any(
+        is_eligible = (config.elr_enabled or has_only_elr(state)) and any(
             replica in replicas for replica in state.eligible_leader_replicas
         )
         if isr or is_eligible:
