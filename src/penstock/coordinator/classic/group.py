@@ -144,6 +144,10 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is State.EMPTY
 
+    @property
+    def member_count(self) -> int:
+        return len(self.members)
+
     def tombstone_keys(self) -> tuple[object, ...]:
         return (GroupMetadataKey(group=self.id),)
 

@@ -55,6 +55,7 @@ def prepare(step: GroupStep, group: ClassicGroup, reason: str) -> None:
     """Begin a rebalance: all members must join again. An empty group waits a while for more members
     before its first generation."""
     _stop_waiting_for_syncs(step, group)
+    step.groups.classic_rebalances += 1
     group.rebalance_began_ms = step.now_ms
     group.rebalance_reasons = (reason,)
     group.is_initial = group.is_empty

@@ -63,6 +63,7 @@ def refresh_subscription(step: GroupStep, group: ConsumerGroup, reason: str | No
 
 def bump_epoch(step: GroupStep, group: ConsumerGroup, reason: str, metadata_hash: int) -> None:
     step.edit(group)
+    step.groups.consumer_rebalances += 1
     write_epoch(step, group.id, group.epoch + 1, metadata_hash)
     if group.rebalance_began_ms is None:
         group.rebalance_began_ms = step.now_ms

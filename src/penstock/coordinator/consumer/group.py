@@ -228,6 +228,10 @@ class ConsumerGroup:
         return not self.members
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_settled(self) -> bool:
         """True if all members own exactly what the target assignment gives them."""
         return self.epoch <= self.target_epoch and self.stable_members[self.target_epoch] == len(

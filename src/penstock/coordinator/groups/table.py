@@ -88,6 +88,9 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
+    @property
+    def member_count(self) -> int: ...
+
     def save(self, undo: Undo, /) -> None:
         """Note in `undo` what may change other than by records that note it themselves."""
 
@@ -121,9 +124,19 @@ class Group(Protocol):
 
 
 class GroupTable:
-    """`new_uuid` makes member ids."""
+    """`new_uuid` makes member ids. The numbers of rebalances that were begun are those since the
+    shard was loaded."""
 
-    __slots__ = ("by_id", "deadlines", "image", "new_uuid", "offsets", "settings")
+    __slots__ = (
+        "by_id",
+        "classic_rebalances",
+        "consumer_rebalances",
+        "deadlines",
+        "image",
+        "new_uuid",
+        "offsets",
+        "settings",
+    )
 
     def __init__(
         self, settings: GroupSettings, image: MetadataImage, new_uuid: Callable[[], UUID]
@@ -134,3 +147,5 @@ class GroupTable:
         self.by_id: dict[str, Group] = {}
         self.offsets = Offsets()
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.classic_rebalances = 0
+        self.consumer_rebalances = 0

@@ -33,6 +33,7 @@ from penstock.limits import DECIDED_PARTITIONS_A_TURN
 from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.controller.broker_sessions import BrokerSessions
+from penstock.node.controller.election_counts import ElectionCounts
 from penstock.node.controller.partition_slices import PartitionSlices
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.supervisor import Spawn
@@ -105,6 +106,8 @@ class NodeController:
         self._sessions = BrokerSessions(
             world, config, quorum, context, self._slices, self._commit, spawn
         )
+        self.elections = ElectionCounts()
+        quorum.on_append = self.elections.count
         # Counts changes of leadership, so that the task of an earlier term ends.
         self._term = 0
 

@@ -19,11 +19,12 @@ from penstock.limits import ANSWERED_PARTITIONS_A_TURN, FETCH_PARTITIONS_A_TURN
 from penstock.node.delayed import DelayedResponse
 from penstock.node.fetch.reader import FetchReader, PartitionRead
 from penstock.node.fetch.sessions import NO_SESSION, FetchSession
-from penstock.node.fetch.state import NEVER_SENT, FetchState, Key
+from penstock.node.fetch.state import CONSUMER_ID, NEVER_SENT, FetchState, Key
 
 if TYPE_CHECKING:
     from penstock.node.fetch.fetches import Fetches
     from penstock.node.fetch.reader import FetchParams
+    from penstock.node.partition.partition import Partition
     from penstock.protocol.messages.fetch import FetchResponse
 
 
@@ -125,6 +126,7 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         self._unread -= FETCH_PARTITIONS_A_TURN
 
     def _wait(self) -> None:
+        self._fetches.delayed_count += 1
         self._state.delayed = self
         self._reader.watch_all()
         if not self._is_expired:
@@ -236,6 +238,8 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         return response
 
     def ended(self) -> None:
+        # Only a fetch that waits ends here: `start` returns any other.
+        self._fetches.delayed_count -= 1
         if self._timer is not None:
             self._timer.cancel()
         state = self._state
@@ -269,5 +273,13 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             read = result.read
             fetched.sent_high_watermark = NEVER_SENT if read is None else read.high_watermark
             fetched.sent_log_start = NEVER_SENT if read is None else read.log_start_offset
+            if result.size and result.partition is not None:
+                self._count_sent(result.partition, result.size)
             partitions.append((key, result))
         return partitions
+
+    def _count_sent(self, partition: Partition, size: int) -> None:
+        if self._state.replica_id == CONSUMER_ID:
+            partition.traffic.bytes_out += size
+        else:
+            partition.traffic.replication_bytes_out += size

@@ -39,6 +39,8 @@ class Fetches:
         self.replicas = replicas
         self.actions = actions
         self.sessions = FetchSessions(world.rng)
+        # Fetches that wait.
+        self.delayed_count = 0
         self._offload = world.offload
         self._spawn = spawn
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.log.store import LogStore
 from penstock.metadata.image import BrokerImage
 from penstock.node.delayed import ActionQueue
+from penstock.node.partition.counts import PartitionCounts
 from penstock.replica.leader import IsrProposal
 from penstock.replica.throttle import ReplicationThrottles
 from penstock.world import World
@@ -43,3 +44,4 @@ class PartitionEnv:
     actions: ActionQueue
     marks: PartitionMarks = field(default_factory=PartitionMarks)
     throttles: ReplicationThrottles = field(default_factory=ReplicationThrottles)
+    counts: PartitionCounts = field(default_factory=PartitionCounts)

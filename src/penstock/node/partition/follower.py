@@ -52,6 +52,7 @@ class FollowerRole:
         partition, log = self.partition, self._log
         if records:
             log.append_as_follower(records)
+            partition.traffic.replication_bytes_in += len(records)
         advanced = follower_watermark(partition.high_watermark, high_watermark, log.end_offset)
         if advanced > partition.high_watermark:
             partition.advance_high_watermark(advanced)

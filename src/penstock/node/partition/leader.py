@@ -84,11 +84,14 @@ class LeaderRole:
 
     def apply(self, state: PartitionState) -> None:
         """Apply a state of the controller that has this node as the leader."""
+        before = len(self.leader.isr)
         if state.leader_epoch == self.leader.epoch:
             self.leader.apply(state, self._now())
+            self._env.counts.isr_changed(before, len(self.leader.isr))
             self.review()
         else:
             self.leader = self._new_epoch(state)
+            self._env.counts.isr_changed(before, len(self.leader.isr))
             self.start()
 
     def stop(self, error: KafkaError) -> None:
@@ -157,13 +160,16 @@ class LeaderRole:
     ) -> None:
         """The controller accepted the proposal. The metadata log may have brought it first."""
         if self.is_proposing(proposal):
+            before = len(self.leader.isr)
             self.leader.decided(isr, partition_epoch, self._now())
+            self._env.counts.isr_changed(before, len(self.leader.isr))
             self._review_later()
             self._leader_changed()
 
     def isr_refused(self, proposal: IsrProposal) -> None:
         """The controller refused the proposal for good; the ISR is unchanged."""
         if self.is_proposing(proposal):
+            self._env.counts.isr_updates_failed += 1
             self.leader.refused(self._now())
             self._review_later()
             self._leader_changed()
@@ -246,6 +252,9 @@ class LeaderRole:
         )
         if appended.duplicate:
             return appended
+        traffic = self.partition.traffic
+        traffic.bytes_in += len(records)
+        traffic.messages_in += appended.end_offset - appended.base_offset
         if self.partition.must_sync():
             leader.appended(log.end_offset, leader.counted_end, self._now())
             self._sync_if_due()
@@ -275,6 +284,11 @@ class LeaderRole:
             self._waiters.fail(error)
         finally:
             self._syncing = False
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of produce requests that wait for followers."""
+        return len(self._waiters)
 
     def add_commit_waiter(self, end_offset: int, deadline: float, callback: Reached) -> None:
         self._waiters.add(end_offset, deadline, callback)

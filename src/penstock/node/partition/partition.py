@@ -23,6 +23,7 @@ from penstock.log.lookup import TimedOffset, offset_for_timestamp, offset_of_max
 from penstock.log.producers.state import Producer
 from penstock.log.producers.verification import VerificationGuard
 from penstock.metadata.image import NO_LEADER, PartitionState
+from penstock.node.partition.counts import TopicTraffic
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.follower import FollowerRole
 from penstock.node.partition.leader import LeaderRole
@@ -56,6 +57,9 @@ class Partition:
     """Appends, reads and role changes are synchronous. Commit, truncation and lookups by timestamp
     are awaited."""
 
+    # Set by the first traffic: most partitions of a node with many are idle.
+    _traffic: TopicTraffic | None = None
+
     def __init__(self, log: Log, env: PartitionEnv, high_watermark: int = 0) -> None:
         self.log = log
         self.env = env
@@ -68,6 +72,14 @@ class Partition:
         self._watchers = Watchers(env.actions)
         self._follower_watchers = Watchers(env.actions)
         self.role: LeaderRole | FollowerRole = FollowerRole(self)
+
+    @property
+    def traffic(self) -> TopicTraffic:
+        """The counts of the partition's topic."""
+        traffic = self._traffic
+        if traffic is None:
+            traffic = self._traffic = self.env.counts.traffic_of(self.log.partition.topic)
+        return traffic
 
     # Identity
 

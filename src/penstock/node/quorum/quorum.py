@@ -81,6 +81,9 @@ class Quorum:
     listener with a wildcard host.
     """
 
+    # Called with the records that the active controller appends.
+    on_append: Callable[[tuple[object, ...]], None] = staticmethod(lambda _records: None)
+
     def __init__(
         self,
         world: World,
@@ -198,6 +201,18 @@ class Quorum:
     @property
     def log_end_offset(self) -> int:
         return self._log.end.offset
+
+    @property
+    def voter_progress(self) -> list[tuple[int, int, float]]:
+        """The id, log end offset and last fetch (monotonic seconds) of each other voter as the
+        leader knows them; empty on other nodes."""
+        state = self._raft.state
+        if not isinstance(state, LeaderState):
+            return []
+        return [
+            (voter, replica.end_offset, replica.last_fetch_at)
+            for voter, replica in state.voters.items()
+        ]
 
     @property
     def lost_nodes(self) -> dict[int, float]:
@@ -363,6 +378,7 @@ class Quorum:
     def _append(self, records: tuple[object, ...], *, is_atomic: bool) -> int:
         if not self.is_leader:
             raise not_controller(f"node {self.node_id} is not the active controller")
+        self.on_append(records)
         return self._loader.append(records, self._raft.epoch, is_atomic=is_atomic)
 
     async def wait_applied(self, offset: int) -> None:

@@ -87,6 +87,11 @@ class Groups:
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self._shards.apply(image, delta)
 
+    @property
+    def machines(self) -> list[GroupMachine]:
+        """The machines of the loaded shards, for metrics."""
+        return self._shards.machines
+
     def _new_machine(self, partition: Partition) -> GroupMachine:
         # Imported on first use, as handlers are: a node must start quickly.
         from penstock.coordinator.groups.machine import GroupMachine

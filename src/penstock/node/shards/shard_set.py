@@ -190,6 +190,12 @@ class ShardSet(Generic[M, E]):
             del self._shards[index]
             self._check_role(index)
 
+    @property
+    def machines(self) -> list[M]:
+        """The state machines of the loaded shards, for metrics: what they have may not be committed
+        yet."""
+        return [shard.machine for shard in self._shards.values() if shard.loaded and shard.leads]
+
     # Coordinators
 
     async def find_coordinators(self, keys: Sequence[str]) -> list[int | None]:

@@ -105,6 +105,11 @@ class Transactions:
         self._shards.apply(image, delta)
         self._markers.apply(image, delta)
 
+    @property
+    def machines(self) -> list[TransactionMachine]:
+        """The machines of the loaded shards, for metrics."""
+        return self._shards.machines
+
     def _new_machine(self, partition: Partition) -> TransactionMachine:
         # Imported on first use, as handlers are: a node must start quickly.
         from penstock.coordinator.transactions.machine import TransactionMachine

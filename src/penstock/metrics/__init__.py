@@ -1,0 +1,1 @@
+"""What a node measures: names, histograms, and the page in Prometheus's text format."""

@@ -1,0 +1,1 @@
+"""All measures of a node, by subject. docs/METRICS.md lists them."""

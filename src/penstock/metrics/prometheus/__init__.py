@@ -1,0 +1,1 @@
+"""Files for Prometheus and Grafana: alert rules with their reasons, and a dashboard."""

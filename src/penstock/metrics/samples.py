@@ -1,0 +1,119 @@
+"""The samples of one scrape, and their page in Prometheus's text format.
+
+A source adds the samples of what it measures. Each becomes a line at once: the garbage collector
+does not look at strings, while it would walk over tens of thousands of tuples. prometheus-client's
+`generate_latest` writes the page of a registry in one run, and takes several times as long; tests
+compare both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from math import isinf, isnan
+
+from penstock.limits import SCRAPED_SAMPLES_PER_STEP
+from penstock.metrics.histogram import Histogram
+from penstock.metrics.measure import Measure
+from penstock.metrics.turn import Turn
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Samples:
+    """`per_partition` tells sources to add the series of single partitions. `max_series` bounds the
+    topics and groups that have series of their own in a scrape; `dropped` counts the others."""
+
+    def __init__(self, *, per_partition: bool = False, max_series: int = 1_000) -> None:
+        self.per_partition = per_partition
+        self.max_series = max_series
+        self.dropped = 0
+        self.lines: dict[Measure, list[str]] = {}
+        self.texts: list[bytes] = []
+
+    def add(self, measure: Measure, value: float, *labels: str) -> None:
+        if labels:
+            self.add_labelled(measure, value, label_text(measure.labels, labels))
+        else:
+            self._lines_of(measure).append(f"{measure.name} {_number(value)}\n")
+
+    def add_labelled(self, measure: Measure, value: float, labels: str) -> None:
+        """Add a sample with the text of its labels, which several measures may share."""
+        lines = self.lines.get(measure)
+        if lines is None:
+            lines = self.lines[measure] = []
+        lines.append(f"{measure.name}{{{labels}}} {_number(value)}\n")
+
+    def add_histogram(self, measure: Measure, histogram: Histogram, *labels: str) -> None:
+        name, text = measure.name, label_text(measure.labels, labels)
+        before, braces = (f"{text},", f"{{{text}}}") if text else ("", "")
+        lines = self._lines_of(measure)
+        for bound, count in _cumulative(histogram):
+            lines.append(f'{name}_bucket{{{before}le="{_number(bound)}"}} {count}\n')
+        lines.append(f"{name}_count{braces} {histogram.count}\n")
+        lines.append(f"{name}_sum{braces} {_number(histogram.sum)}\n")
+
+    def add_text(self, text: bytes) -> None:
+        """Add families that are in the text format already."""
+        self.texts.append(text)
+
+    def bounded(self, names: Mapping[str, object]) -> list[str]:
+        """Return the names that get series of their own: all, or the first in alphabetical order,
+        so that each scrape has the same ones."""
+        if len(names) <= self.max_series:
+            return list(names)
+        self.dropped += len(names) - self.max_series
+        return sorted(names)[: self.max_series]
+
+    def _lines_of(self, measure: Measure) -> list[str]:
+        return self.lines.setdefault(measure, [])
+
+
+# Adds the samples of one subject; pauses between pieces of work.
+Source = Callable[[Samples, Turn], Awaitable[None]]
+
+
+async def page(samples: Samples, turn: Turn) -> bytes:
+    """Return the text of all samples."""
+    texts: list[bytes] = []
+    for measure, lines in samples.lines.items():
+        texts.append(_head(measure).encode())
+        for start in range(0, len(lines), SCRAPED_SAMPLES_PER_STEP):
+            some = "".join(lines[start : start + SCRAPED_SAMPLES_PER_STEP])
+            texts.append(some.encode(errors="replace"))
+            await turn.pause()
+    return b"".join((*texts, *samples.texts))
+
+
+def label_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Return the labels of a sample as the text format has them."""
+    return ",".join(
+        [f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)]
+    )
+
+
+def _head(measure: Measure) -> str:
+    text = measure.help.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {measure.name} {text}\n# TYPE {measure.name} {measure.kind}\n"
+
+
+def _escape(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return value
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float):
+        if isnan(value):
+            return "NaN"
+        if isinf(value):
+            return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+def _cumulative(histogram: Histogram) -> Iterator[tuple[float, int]]:
+    """Yield each bound with the count of all values up to it."""
+    total = 0
+    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        total += count
+        yield bound, total

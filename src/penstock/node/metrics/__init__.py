@@ -1,0 +1,1 @@
+"""Sources of metrics: each reads a part of the node when a page is asked for."""

@@ -1,0 +1,1 @@
+"""The page of metrics: its listener, and the samples of the server and the process."""
