@@ -21,6 +21,7 @@ from penstock.metadata.image import BrokerImage, MetadataImage, PartitionState, 
 from penstock.node.delayed import ActionQueue
 from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import Advertised, MetadataView
+from penstock.node.partition.counts import PartitionCounts
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
@@ -188,6 +189,10 @@ class Broker:
     @property
     def throttles(self) -> ReplicationThrottles:
         return self.env.throttles
+
+    @property
+    def counts(self) -> PartitionCounts:
+        return self.env.counts
 
     def epoch(self) -> int:
         broker = self.controller.brokers.get(self.node_id)

@@ -15,7 +15,7 @@ import pytest
 from penstock.ids import TopicPartition
 from penstock.limits import (
     CHANGED_PARTITIONS_PER_STEP,
-    OPENED_PARTITIONS_PER_TURN,
+    METADATA_STEPS_PER_TURN,
     REVIEWED_PARTITIONS_PER_STEP,
 )
 from penstock.metadata.image import (
@@ -81,6 +81,7 @@ def replicas_of(before: MetadataImage, counts: dict[str, int]) -> Replicas:
         follow=lambda _partition: None, unfollow=lambda _partition: None
     )
     parts.store = SimpleNamespace(logs={}, damaged={})
+    parts._env = SimpleNamespace(counts=SimpleNamespace(forget=lambda _topic: None))
     parts._reports = SimpleNamespace(check=lambda *_args: None)
     parts.partitions = {
         TopicPartition(name, index): CountedPartition(counts)
@@ -168,13 +169,25 @@ def test_a_starting_broker_follows_the_metadata_that_changes_between_its_steps(
 
     async def main() -> None:
         changing = asyncio.create_task(change_metadata())
-        await replicas._create_partitions({})
+        await replicas._create_partitions()
         await changing
 
     asyncio.run(main())
-    assert created_in_turn == [OPENED_PARTITIONS_PER_TURN]
+    assert created_in_turn == [METADATA_STEPS_PER_TURN]
     assert set(replicas.partitions) == {
         TopicPartition(name, index)
         for name, topic in parts._metadata.image.topics.items()
         for index in topic.partitions
     }
+
+
+def test_partitions_of_other_brokers_are_compared_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.node.replication.replicas.COMPARED_PARTITIONS_PER_STEP", 100)
+    state = PartitionState(replicas=(2, 3), isr=(2,), leader=2, leader_epoch=0)
+    wide = TopicImage("wide", UUID(int=7_000), dict.fromkeys(range(1_000), state))
+    after = MetadataImage(topics={"wide": wide}, topic_names={wide.id: "wide"}, offset=1)
+    replicas = replicas_of(MetadataImage.empty(), {"changed": 0, "reviewed": 0})
+    steps = replicas.apply(after, delta_between(MetadataImage.empty(), after))
+    assert sum(1 for _step in steps) == 10

@@ -16,6 +16,11 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
 from penstock.node.broker.formatting import format_directories
 from penstock.node.node import Node
+from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from penstock.start import serving
 from penstock.world.sim import Simulation
 
@@ -138,6 +143,63 @@ def test_a_cordon_outlives_a_restart() -> None:
     run_broker(cordon_all, refuse)
 
 
+SET, _DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def altered(client: Client, name: str, *changes: tuple[int, str]) -> list[ErrorCode]:
+    """Change the cordons of a broker, one request each. Return the error codes."""
+    resource, codes = IncrementalAlterConfigsRequest.Resource, []
+    for operation, value in changes:
+        config = resource.Config(name=CORDONED, config_operation=operation, value=value)
+        request = IncrementalAlterConfigsRequest(
+            resources=(
+                resource(resource_type=4, resource_name=name, configs=(config,)),
+                resource(resource_type=2, resource_name="missing", configs=()),
+            )
+        )
+        response = await client.cluster.call(request, IncrementalAlterConfigsResponse)
+        by_name = {each.resource_name: ErrorCode(each.error_code) for each in response.responses}
+        assert by_name.pop("missing") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        codes.append(by_name.pop(name))
+        assert not by_name
+    return codes
+
+
+def test_paths_that_are_not_in_log_dirs_are_refused() -> None:
+    """They were accepted and ignored: the operator believed that the disk was cordoned."""
+    none, refused = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
+
+    async def work(node: Node, client: Client) -> None:
+        for value in ("/d7", "/d1/", "*,/d0", "/d0,/d7"):
+            with pytest.raises(KafkaError) as error:
+                await client.admin.alter_configs(
+                    ConfigResourceType.BROKER, "1", put={CORDONED: value}
+                )
+            assert error.value.code is refused
+        legacy = AlterConfigsRequest.Resource(
+            resource_type=4,
+            resource_name="1",
+            configs=(AlterConfigsRequest.Resource.Config(name=CORDONED, value="/d7"),),
+        )
+        response = await client.cluster.call(
+            AlterConfigsRequest(resources=(legacy,)), AlterConfigsResponse
+        )
+        assert [each.error_code for each in response.responses] == [refused]
+        changes = (SET, "/d0"), (APPEND, "/d7"), (APPEND, "*"), (APPEND, "/d1"), (SUBTRACT, "/d0")
+        assert await altered(client, "1", *changes) == [none, refused, refused, none, none]
+        await recorded(node, "/d1")
+
+    run_broker(work)
+
+
+def test_only_a_broker_itself_accepts_paths_to_cordon() -> None:
+    async def work(_node: Node, client: Client) -> None:
+        refused, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert await altered(client, "2", (SET, "/d0"), (SET, "*")) == [refused, unknown]
+
+    run_broker(work)
+
+
 def test_the_properties_file_may_cordon_directories() -> None:
     async def work(node: Node, client: Client) -> None:
         await recorded(node, "/d1")
@@ -149,3 +211,5 @@ def test_the_properties_file_may_cordon_directories() -> None:
 def test_the_properties_file_may_not_cordon_other_directories() -> None:
     with pytest.raises(ConfigError, match=r"/d9 is not in log\.dirs"):
         read_node_config(PROPERTIES + b"cordoned.log.dirs=/d9\n", "test")
+    with pytest.raises(ConfigError, match=r"\* stands for all log directories"):
+        read_node_config(PROPERTIES + b"cordoned.log.dirs=*,/d0\n", "test")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from penstock.log.names import HIGH_WATERMARKS
 from penstock.metadata.image import BrokerImage, PartitionState
 from penstock.node.delayed import ActionQueue
 from penstock.node.partition.env import PartitionEnv
@@ -34,7 +35,8 @@ class Led:
         parts: Any = self.replicas
         parts._env = env
         parts.partitions = {PARTITION: partition}
-        parts.store = SimpleNamespace(save_high_watermarks=self._saved)
+        parts.store = SimpleNamespace(save_high_watermarks=self._saved, due=env.store.due)
+        parts._saved_watermarks = {}
         self.saved = 0
 
     async def _saved(self, _watermarks: object) -> None:
@@ -158,5 +160,8 @@ def test_high_watermarks_are_saved_when_one_has_changed() -> None:
         await save()
         await save()
         assert led.saved == 1
+        led.replicas.store.due.changed_checkpoints.add(HIGH_WATERMARKS)
+        await save()
+        assert led.saved == 2, "a log moved to another directory, whose checkpoint lacks it"
 
     with_leader(test)

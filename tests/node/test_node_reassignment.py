@@ -10,6 +10,9 @@ import pytest
 
 from penstock.client.admin.configs import ConfigResourceType
 from penstock.client.client import Client
+from penstock.client.rebalance import throttles
+from penstock.client.rebalance.execution import Execution, Progress
+from penstock.client.rebalance.model import Move, Plan
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
@@ -317,5 +320,48 @@ def test_a_throttle_is_a_setting_of_brokers_and_topics() -> None:
             await admin.alter_configs(
                 ConfigResourceType.BROKER, "1", put={"leader.replication.throttled.rate": "-1"}
             )
+
+    run(main)
+
+
+MOVE_AWAY = Plan((Move(FIRST, (1, 2), (3, 4), 60_000),), {}, {})
+
+
+def test_a_rebalance_reports_moves_that_another_client_cancelled() -> None:
+    async def main(cluster: Cluster) -> None:
+        admin = cluster.client.admin
+        await admin.create_topic("t", assignments=[[1, 2]])
+        await cluster.produce(*(b"x" * 1_000 for _number in range(60)))
+        reports: list[Progress] = []
+        execution = Execution(cluster.client, MOVE_AWAY, throttle=1_000, report=reports.append)
+        running = asyncio.create_task(execution.run())
+        await cluster.until(lambda: cluster.state().adding_replicas != ())
+        assert await admin.alter_partition_reassignments({FIRST: None}) == {FIRST: None}
+        result = await running
+        assert [*result.failed] == [FIRST]
+        assert "replicas are [1, 2] and not [3, 4]" in result.failed[FIRST].message
+        assert (reports[-1].moves_done, reports[-1].bytes_done) == (0, 0)
+
+    run(main)
+
+
+def test_a_rebalance_that_cannot_throttle_its_topics_leaves_no_throttle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(*_args: object) -> None:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "no throttles")
+
+    async def main(cluster: Cluster) -> None:
+        admin = cluster.client.admin
+        await admin.create_topic("t", assignments=[[1, 2]])
+        with monkeypatch.context() as patched:
+            patched.setattr(throttles, "throttle_topics", refuse)
+            with pytest.raises(KafkaError, match="no throttles"):
+                await Execution(cluster.client, MOVE_AWAY, throttle=1_000).run()
+        assert not cluster.state().adding_replicas
+        for broker in range(1, NODES + 1):
+            configs = await admin.describe_configs(ConfigResourceType.BROKER, str(broker))
+            rates = {config.value for config in configs if config.name.endswith("throttled.rate")}
+            assert rates == {str(2**63 - 1)}
 
     run(main)

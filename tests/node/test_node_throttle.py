@@ -144,3 +144,31 @@ def test_a_throttled_leader_does_not_answer_in_a_loop(side: str) -> None:
         assert fetches < 100
 
     throttled(side, main, listed=listed_for(side, 0), partitions=1)
+
+
+def test_a_rate_that_is_removed_during_a_fetch_and_set_again_does_not_stall_the_others() -> None:
+    """A partition whose records came while no rate was set counted as fetching for ever. It took
+    the room of all others in the next rate."""
+
+    async def main(cluster: Cluster) -> None:
+        (fetcher,) = cluster.brokers[3].replication._fetchers.values()
+        await cluster.until(lambda: 0 < cluster.partition(3, 0).log_end_offset < VALUES)
+        await cluster.until(lambda: any(key[1] == 0 for key in fetcher._throttled._fetching))
+        throttle, clock = throttle_of(cluster, "follower", 3), cluster.brokers[3].clock
+        throttle.set_rate(2**63 - 1, clock.monotonic())
+        await cluster.until(
+            lambda: all(3 in state.isr for state in cluster.controller.states.values())
+        )
+        throttle.set_rate(RATE // 4, clock.monotonic())
+        # Partition 1 falls behind.
+        cluster.controller.fence(3)
+        cluster.controller.change(1, isr=(1, 2))
+        cluster.brokers[3].replication.unfollow(cluster.partition(3, 1))
+        for _ in range(10):
+            await cluster.produce(*["y" * SIZE] * 4, index=1)
+        cluster.controller.fence(3, fenced=False)
+        cluster.brokers[3].apply(1)
+        end = cluster.partition(1, 1).log_end_offset
+        await cluster.until(lambda: cluster.partition(3, 1).log_end_offset == end, within_s=60)
+
+    throttled("follower", main, listed=("*",))

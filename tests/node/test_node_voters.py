@@ -7,12 +7,19 @@ from uuid import UUID
 
 import pytest
 
+from penstock.controller.brokers.registration import register_broker
+from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.errors import ErrorCode
 from penstock.handlers.describe_quorum import without_directories
+from penstock.metadata.image import MetadataImage
+from penstock.metadata.snapshot import register_broker_record
+from penstock.node.metadata import MetadataView
 from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.codec import encode_bytes
 from penstock.protocol.internal.quorum_state import decode_quorum_state
+from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest
+from tests.controller.clusters import broker, context
 from tests.node.simulated_quorum import DynamicQuorum, SimulatedQuorum, setting, settings_of
 
 # A snapshot after a few records.
@@ -284,5 +291,88 @@ def test_static_voters_are_upgraded_to_kraft_version_1() -> None:
         state, version = decode_quorum_state(content)
         assert version == 1
         assert state.voted_directory_id == directories[restarted.node_id]
+
+    run(quorum, main)
+
+
+async def epoch_and_offset(leader: Quorum, broker_id: int) -> tuple[int, int]:
+    """Register a broker. Return its broker epoch and the offset of its registration record."""
+    request = BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id="c",
+        incarnation_id=UUID(int=broker_id),
+        listeners=(BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="h", port=9092),),
+        features=tuple(
+            BrokerRegistrationRequest.Feature(
+                name=feature.name,
+                min_supported_version=feature.first,
+                max_supported_version=feature.last,
+            )
+            for feature in SUPPORTED_FEATURES
+        ),
+        log_dirs=(UUID(int=5_000 + broker_id),),
+    )
+    decision = register_broker(
+        leader.pending, request, context(), cluster_id="c", has_session=lambda _broker: False
+    )
+    offset = await leader.append(decision.records, is_atomic=False)
+    return decision.response.broker_epoch, offset
+
+
+def test_broker_epoch_is_the_offset_of_the_registration_after_a_change_of_the_voters() -> None:
+    """A broker that has replayed up to its epoch has seen its own registration. The epoch was too
+    low by the control records since the last append, and a new broker failed with a KeyError."""
+    quorum = DynamicQuorum(2)
+
+    async def main() -> None:
+        quorum.start(1, 2, 3, 4)
+        leader = await quorum.active()
+        await leader.append(setting("one"))
+        await quorum.add_eventually(4)
+        leader = await quorum.active()
+        epoch, offset = await epoch_and_offset(leader, 11)
+        assert epoch == offset
+        removed = next(node_id for node_id in (1, 2, 3) if node_id != leader.node_id)
+        end = leader.log_end_offset
+        removing = asyncio.ensure_future(quorum.remove(removed))
+        await quorum.until(lambda: leader.log_end_offset > end)
+        assert leader.image.offset < leader.log_end_offset - 1, "the voters are not committed yet"
+        epoch, offset = await epoch_and_offset(leader, 12)
+        assert epoch == offset
+        assert await removing is ErrorCode.NONE
+
+    run(quorum, main)
+
+
+def test_broker_epoch_is_the_offset_of_the_registration_after_a_kraft_version_upgrade() -> None:
+    quorum = SimulatedQuorum(11)
+
+    async def main() -> None:
+        quorum.start(1, 2, 3)
+        leader = await quorum.active()
+        await leader.append(setting("one"))
+        await quorum.until(lambda: len(leader._raft.state.announced) == 2)  # type: ignore[union-attr] # it leads
+        await leader.upgrade_kraft_version(1, validate_only=False)
+        epoch, offset = await epoch_and_offset(leader, 11)
+        assert epoch == offset
+
+    run(quorum, main)
+
+
+def test_broker_waits_to_be_unfenced_although_its_registration_is_not_replayed() -> None:
+    """It may be unregistered while it starts."""
+    quorum = SimulatedQuorum(1)
+
+    async def main() -> None:
+        world = quorum.node(1).world
+        view = MetadataView(world.clock, quorum.config(1), lambda _leader: False)
+        waiting = asyncio.ensure_future(view.wait_unfenced(7))
+        image = MetadataImage.empty()
+        for registered in ((), (broker(7, fenced=True),), (broker(7),)):
+            await asyncio.sleep(1)
+            assert not waiting.done()
+            view.apply(*image.replay(map(register_broker_record, registered), 5))
+            view.notify()
+        await waiting
 
     run(quorum, main)

@@ -148,8 +148,8 @@ class MetadataView:
     # Waiting
 
     async def wait_unfenced(self, broker_id: int) -> None:
-        """Return when the image has the broker as unfenced."""
-        while self.image.brokers[broker_id].fenced:
+        """Return when the image has the broker as unfenced. It may have been unregistered."""
+        while (broker := self.image.brokers.get(broker_id)) is None or broker.fenced:
             await self._changed.wait()
 
     async def wait_topics(self, names: Iterable[str]) -> None:

@@ -112,7 +112,7 @@ class Node:
         await self.supervisor.cancel_all()
         self.channel.close()
         self.lifecycle.close()
-        if self.replicas.opened:
+        if self.replicas.has_logs:
             await self.replicas.close()
         else:
             await self.replicas.store.release()

@@ -12,7 +12,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.limits import MAX_ASSIGNMENTS_PER_REQUEST
 from penstock.log import names
-from penstock.log.directory import unless_offline
+from penstock.log.directory import LogDirectory, unless_offline
 from penstock.log.store import LogStore
 from penstock.metadata.image import MetadataImage, PartitionState
 from penstock.node.broker.controllers import ControllerChannel
@@ -22,7 +22,7 @@ from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-from penstock.world import Disk
+from penstock.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -119,37 +119,59 @@ class DirectoryReports:
         )
 
 
-def remove_leftovers(store: LogStore, disk: Disk, image: MetadataImage, node_id: int) -> None:
+async def remove_leftovers(
+    store: LogStore, world: World, image: MetadataImage, node_id: int
+) -> None:
     """Remove copies of replicas from directories that they are not assigned to.
 
     If the creation of a log fails half way because its disk fails, the broker creates the log in
     another directory. Once the first disk is repaired, the log store finds two copies and cannot
     tell which is the replica; the metadata can. Copies of replicas without an assigned directory
-    stay. Call it before the logs are opened.
+    stay. Call it before the logs are opened. It looks at partitions that are in two directories,
+    and not at all partitions of the cluster.
     """
+    for partition, copies in (await _duplicates(store, world)).items():
+        topic = image.topics.get(partition.topic)
+        state = None if topic is None else topic.partitions.get(partition.partition)
+        if state is not None:
+            _remove_copies(store, partition, copies, keep=assigned_directory(state, node_id))
+            await asyncio.sleep(0)
+
+
+async def _duplicates(store: LogStore, world: World) -> dict[TopicPartition, list[LogDirectory]]:
+    """Return the partitions that are in several directories, and these directories."""
     if len(store.online) < 2:
-        return
-    for topic in image.topics.values():
-        for index, state in topic.partitions.items():
-            _remove_copies(
-                store,
-                disk,
-                TopicPartition(topic.name, index),
-                keep=assigned_directory(state, node_id),
-            )
+        return {}
+    entries: dict[LogDirectory, set[str]] = {}
+    seen: set[str] = set()
+    repeated: set[str] = set()
+    for directory in store.online:
+        try:
+            # A directory may have 100,000 entries.
+            found = set(await world.offload.thread(world.disk.list, directory.path))
+        except OSError as error:
+            directory.fail("opening", error)
+            continue
+        entries[directory] = found
+        repeated |= seen & found
+        seen |= found
+    return {
+        partition: [directory for directory, found in entries.items() if name in found]
+        for name in sorted(repeated)
+        if (partition := names.parse_partition_dir(name)) is not None
+    }
 
 
-def _remove_copies(store: LogStore, disk: Disk, partition: TopicPartition, keep: UUID) -> None:
-    copies = [
-        directory for directory in store.online if disk.is_dir(f"{directory.path}/{partition}")
-    ]
-    if all(directory.id != keep for directory in copies):
-        return
-    if any(disk.exists(f"{directory.path}/{partition}/{names.MOVED}") for directory in copies):
-        # The replica moved, and the controller may not know it yet. The store finishes the move.
+def _remove_copies(
+    store: LogStore, partition: TopicPartition, copies: list[LogDirectory], keep: UUID
+) -> None:
+    kept = next((directory for directory in copies if directory.id == keep), None)
+    # If the replica moved from there, the controller may not know it yet. The store finishes the
+    # move, and that of a replica that moved to where it is assigned.
+    if kept is None or store.moves.replaced_by(partition, kept) is not None:
         return
     for directory in copies:
-        if directory.id != keep:
+        if directory is not kept and store.moves.replaced_by(partition, directory) is not kept:
             logger.warning(
                 "removing %s/%s: the replica is assigned to another log directory",
                 directory.path,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.limits import REPLAYED_METADATA_RECORDS_A_TURN
+from penstock.limits import METADATA_STEPS_PER_TURN, REPLAYED_METADATA_RECORDS_A_TURN
 from penstock.metadata.image import MetadataDelta, MetadataImage, delta_between
 from penstock.node.quorum.batches import decode_batches
 from penstock.node.quorum.log import MetadataLog
@@ -21,9 +22,6 @@ from penstock.node.quorum.log import MetadataLog
 # Called with each committed image. Returns the steps by which the node applies it; the next image
 # is published after the last step.
 Publisher = Callable[[MetadataImage, MetadataDelta], Iterable[None]]
-
-# Steps per turn of the event loop. A step creates one partition, which takes up to a millisecond.
-_STEPS_PER_TURN = 4
 
 
 class _Uncommitted(NamedTuple):
@@ -57,7 +55,16 @@ class MetadataLoader:
 
     @property
     def pending(self) -> MetadataImage:
-        return self.image if self._pending is None else self._pending
+        """The image up to the log end on the active controller: the next record gets the offset
+        after that of this image. The committed image on other nodes."""
+        if self._pending is None:
+            return self.image
+        last_offset = self._log.end.offset - 1
+        if self._pending.offset < last_offset:
+            # All records of this epoch come through `append`, except control batches, such as those
+            # of new voters. They change no image.
+            self._pending = replace(self._pending, offset=last_offset)
+        return self._pending
 
     # The active controller
 
@@ -100,7 +107,7 @@ class MetadataLoader:
         if self._steps is None and self.end_offset < high_watermark:
             records, last_offset = self._next_records(high_watermark)
             self._begin(*self.image.replay(records, last_offset))
-        self._take_steps(_STEPS_PER_TURN)
+        self._take_steps(METADATA_STEPS_PER_TURN)
         return self._steps is None and self.end_offset >= high_watermark
 
     async def load(self, image: MetadataImage) -> None:
@@ -114,7 +121,7 @@ class MetadataLoader:
     async def _finish_steps(self) -> None:
         """Return when the last published image is applied; nothing runs before the caller does."""
         while self._steps is not None:
-            self._take_steps(_STEPS_PER_TURN)
+            self._take_steps(METADATA_STEPS_PER_TURN)
             if self._steps is not None:
                 await asyncio.sleep(0)
 

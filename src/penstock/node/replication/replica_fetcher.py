@@ -94,7 +94,6 @@ class ReplicaFetcher:
         self._unsynced: dict[Key, FollowedPartition] = {}
         self._processing = False
         self._ended = asyncio.Event()
-        self._throttle = env.throttles.follower
         self._throttled = ThrottledFetches(
             env, config[cluster_settings.REPLICA_FETCH_MAX_BYTES], self._fetch
         )
@@ -137,7 +136,7 @@ class ReplicaFetcher:
     def _resume(self, followed: FollowedPartition) -> None:
         if self._followed.get(followed.key) is not followed:
             return
-        if self._throttle.is_set and self._throttled.applies(followed):
+        if self._throttled.applies(followed):
             self._session.forget(followed.key)
             self._throttled.wait(followed)
         else:
@@ -346,9 +345,7 @@ class ReplicaFetcher:
             self._back_off(followed, error.message)
             return 0
         followed.failures = 0
-        if self._throttle.is_set and self._throttled.must_wait(
-            followed, len(records), data.high_watermark
-        ):
+        if self._throttled.must_wait(followed, len(records), data.high_watermark):
             self._session.forget(followed.key)
             self._throttled.wait(followed)
         elif data.records or followed.partition.log_start_offset != followed.sent_log_start:

@@ -21,12 +21,13 @@ from penstock.limits import (
     CHANGED_PARTITIONS_PER_STEP,
     COMPARED_PARTITIONS_PER_STEP,
     FILES_RETRY_S,
-    OPENED_PARTITIONS_PER_TURN,
+    METADATA_STEPS_PER_TURN,
     PARTITIONS_PER_FREEZE,
     REVIEWED_PARTITIONS_PER_STEP,
 )
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.log import Log
+from penstock.log.names import HIGH_WATERMARKS
 from penstock.log.store import LogStore, StillListed
 from penstock.metadata.image import (
     BROKER,
@@ -42,6 +43,7 @@ from penstock.node.broker.directories import DirectoryReports, remove_leftovers
 from penstock.node.broker.lifecycle import Lifecycle
 from penstock.node.delayed import ActionQueue
 from penstock.node.metadata import MetadataView
+from penstock.node.partition.counts import PartitionCounts
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.isr_changes import IsrChanges
 from penstock.node.partition.partition import Partition
@@ -54,14 +56,16 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionOffsets(NamedTuple):
-    """An offset of each partition, read when it is asked for."""
+    """An offset of each partition, read when it is asked for. `others` are those of logs whose
+    partitions do not exist yet."""
 
     partitions: Mapping[TopicPartition, Partition]
     offset: Callable[[Partition], int]
+    others: Mapping[TopicPartition, int]
 
     def get(self, name: TopicPartition, /) -> int | None:
         partition = self.partitions.get(name)
-        return None if partition is None else self.offset(partition)
+        return self.others.get(name) if partition is None else self.offset(partition)
 
 
 class Replicas:
@@ -85,7 +89,11 @@ class Replicas:
     ) -> None:
         self.store = store
         self.partitions: dict[TopicPartition, Partition] = {}
+        # Whether the logs are open, and whether their partitions exist too.
+        self.has_logs = False
         self.opened = False
+        # The checkpoint, while partitions are created.
+        self._saved_watermarks: dict[TopicPartition, int] = {}
         # Partitions that metadata changed.
         self._changed = 0
         self._is_closed = False
@@ -132,22 +140,25 @@ class Replicas:
         """Open the logs on disk with the topic configs of the metadata."""
         self._apply_rates()
         self._log_defaults_changed()
-        remove_leftovers(self.store, self._world.disk, self._metadata.image, self._node_id)
+        await remove_leftovers(self.store, self._world, self._metadata.image, self._node_id)
         await self.store.open(lambda partition: self._metadata.topic_config(partition.topic))
         self._set_strays_aside()
         for move in self.store.moves.under_way.values():
             self._supervisor.spawn(self.store.moves.run(move))
-        await self._create_partitions(self.store.read_high_watermarks())
+        self._saved_watermarks = self.store.read_high_watermarks()
+        self.has_logs = True
+        await self._create_partitions()
+        self._saved_watermarks = {}
         self.opened = True
 
-    async def _create_partitions(self, watermarks: dict[TopicPartition, int]) -> None:
+    async def _create_partitions(self) -> None:
         """Create the partitions of the metadata. The event loop runs between bounded parts, so that
         the metadata may change: then go on with the changes."""
         applied = MetadataImage.empty()
         while applied is not (image := self._metadata.image):
-            steps = self._apply(image, delta_between(applied, image), watermarks)
+            steps = self._apply(image, delta_between(applied, image))
             for count, _step in enumerate(steps, 1):
-                if count % OPENED_PARTITIONS_PER_TURN == 0:
+                if count % METADATA_STEPS_PER_TURN == 0:
                     await asyncio.sleep(0)
             applied = image
 
@@ -161,31 +172,35 @@ class Replicas:
         await self.store.save_high_watermarks(self.high_watermarks)
 
     async def save_changed_high_watermarks(self) -> None:
-        """Save the high watermarks unless none changed since they were saved."""
-        if self._env.marks.high_watermark_changed:
+        """Save the high watermarks unless none changed, and no log moved to another directory,
+        since they were saved."""
+        if (
+            self._env.marks.high_watermark_changed
+            or HIGH_WATERMARKS in self.store.due.changed_checkpoints
+        ):
             await self.save_high_watermarks()
 
     @property
     def high_watermarks(self) -> PartitionOffsets:
-        return PartitionOffsets(self.partitions, attrgetter("high_watermark"))
+        return PartitionOffsets(
+            self.partitions, attrgetter("high_watermark"), self._saved_watermarks
+        )
 
     @property
     def last_stable_offsets(self) -> PartitionOffsets:
-        return PartitionOffsets(self.partitions, attrgetter("last_stable_offset"))
+        return PartitionOffsets(self.partitions, attrgetter("last_stable_offset"), {})
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         """Apply a metadata change in steps: creating or deleting a partition is one, and changing
         or reviewing several."""
-        return self._apply(image, delta, {}) if self.opened else iter(())
+        return self._apply(image, delta) if self.opened else iter(())
 
-    def _apply(
-        self, image: MetadataImage, delta: MetadataDelta, watermarks: dict[TopicPartition, int]
-    ) -> Iterator[None]:
+    def _apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
         for before, after in delta.topics.values():
             if before is not None and (after is None or after.id != before.id):
                 yield from self._delete_topic(before)
             if after is not None:
-                yield from self._update(after, before, watermarks, delta.partitions.get(after.id))
+                yield from self._update(after, before, delta.partitions.get(after.id))
         if delta.brokers:
             yield from self.review()
         yield from self._apply_configs(image, delta)
@@ -193,6 +208,10 @@ class Replicas:
     @property
     def throttles(self) -> ReplicationThrottles:
         return self._env.throttles
+
+    @property
+    def counts(self) -> PartitionCounts:
+        return self._env.counts
 
     def _apply_rates(self) -> None:
         """Set the rates of the replication throttles (KIP-73)."""
@@ -222,6 +241,7 @@ class Replicas:
             if broker_changed
             else {name for kind, name in delta.configs if kind == TOPIC and name in image.topics}
         )
+        count = 0
         for name in changed:
             config = self._metadata.topic_config(name)
             for index in image.topics[name].partitions:
@@ -229,9 +249,9 @@ class Replicas:
                 if partition is not None:
                     partition.config = config
                     partition.log.mark()
-                    self._changed += 1
-                    if self._changed % REVIEWED_PARTITIONS_PER_STEP == 0:
-                        yield
+                count += 1
+                if count % REVIEWED_PARTITIONS_PER_STEP == 0:
+                    yield
 
     def review(self) -> Iterator[None]:
         """Look for ISR changes of all partitions, in steps; called when brokers change."""
@@ -279,6 +299,11 @@ class Replicas:
         reason = self.store.damaged.get(name, "its log directory is offline")
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} cannot be served: {reason}")
 
+    def exists(self, name: TopicPartition) -> bool:
+        """Return True if the cluster has the partition."""
+        topic = self._metadata.image.topics.get(name.topic)
+        return topic is not None and name.partition in topic.partitions
+
     def _set_strays_aside(self) -> None:
         """Rename logs of topics that were deleted or created again under another id, and logs of
         partitions that have no replica on this broker. As in Kafka they are kept: a broker that
@@ -304,7 +329,6 @@ class Replicas:
         self,
         topic: TopicImage,
         before: TopicImage | None,
-        watermarks: dict[TopicPartition, int],
         changed: Sequence[int] | None = None,
     ) -> Iterator[None]:
         """Apply a topic's partitions; only those that changed, if they are known."""
@@ -322,9 +346,11 @@ class Replicas:
             name = TopicPartition(topic.name, index)
             if self._node_id not in state.replicas:
                 yield from self._delete(name, is_reassigned=True)
+                if number % COMPARED_PARTITIONS_PER_STEP == 0:
+                    yield
                 continue
             known = self.partitions.get(name)
-            partition = known or self._create(topic, name, state, config, watermarks.get(name, 0))
+            partition = known or self._create(topic, name, state, config)
             if partition is not None and partition.directory.failure is None:
                 partition.become(state)
                 self._fetchers.follow(partition)
@@ -341,7 +367,6 @@ class Replicas:
         name: TopicPartition,
         state: PartitionState,
         config: LogConfig,
-        high_watermark: int,
     ) -> Partition | None:
         if name in self.store.damaged:
             return None
@@ -362,7 +387,12 @@ class Replicas:
         except KafkaError as error:
             logger.error("cannot serve %s: %s", name, error.message)
             return None
+        high_watermark = self._saved_watermarks.get(name, 0)
         partition = self.partitions[name] = Partition(log, self._env, high_watermark)
+        if log.config != config:
+            # The log was opened before the metadata changed.
+            partition.config = config
+            log.mark()
         return partition
 
     async def _create_unlisted(self) -> None:
@@ -380,7 +410,7 @@ class Replicas:
         topic = self._metadata.image.topics.get(name.topic)
         if topic is not None and name.partition in topic.partitions and not self._is_closed:
             only = {name.partition: topic.partitions[name.partition]}
-            for _step in self._update(replace(topic, partitions=only), None, {}):
+            for _step in self._update(replace(topic, partitions=only), None):
                 pass
 
     def _new_log(
@@ -413,6 +443,7 @@ class Replicas:
     def _delete_topic(self, topic: TopicImage) -> Iterator[None]:
         for index in topic.partitions:
             yield from self._delete(TopicPartition(topic.name, index))
+        self._env.counts.forget(topic.name)
 
     def _delete(self, name: TopicPartition, *, is_reassigned: bool = False) -> Iterator[None]:
         partition = self.partitions.pop(name, None)

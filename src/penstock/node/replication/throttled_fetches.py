@@ -23,8 +23,8 @@ _FULL_WAIT_S = 0.1
 
 
 class ThrottledFetches:
-    """`fetch` puts a partition into the session. The caller calls these methods only while the
-    throttle is set, except `discard`."""
+    """`fetch` puts a partition into the session. The caller passes every response to `must_wait`:
+    a rate may be removed while a partition fetches, and set again after its records have come."""
 
     def __init__(
         self, env: PartitionEnv, max_bytes: int, fetch: Callable[[FollowedPartition], None]
@@ -39,7 +39,10 @@ class ThrottledFetches:
         self._timer: asyncio.TimerHandle | None = None
 
     def applies(self, followed: FollowedPartition) -> bool:
-        """Return True if the partition is throttled, and this broker's replica is not in sync."""
+        """Return True if a rate is set for the partition, and this broker's replica is not in
+        sync."""
+        if not self._throttle.is_set:
+            return False
         partition = followed.partition
         state = partition.state
         return partition.is_throttled(self._throttle) and not (
@@ -76,6 +79,10 @@ class ThrottledFetches:
     def _release(self) -> None:
         now = self._env.world.clock.monotonic()
         throttle = self._throttle
+        # A partition that is in sync or listed no more has no place in the rate.
+        self._fetching = {
+            key: followed for key, followed in self._fetching.items() if self.applies(followed)
+        }
         while self._waiting and self._has_room(now):
             key = next(iter(self._waiting))
             followed = self._waiting.pop(key)
