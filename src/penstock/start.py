@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config.cluster_settings import REQUEST_TIMEOUT_MS
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
@@ -20,7 +20,8 @@ from penstock.config.node import NodeConfig, read_node_config
 from penstock.config.transaction_settings import TWO_PHASE_COMMIT_ENABLE
 from penstock.controller.decision import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers import CONTROLLER_SERVED, SERVED, TWO_PHASE_COMMIT_SERVED, load
+from penstock.handlers import CONTROLLER_SERVED, SERVED, TWO_PHASE_COMMIT_SERVED
+from penstock.handlers import load as load_handler
 from penstock.handlers.encoded_topics import EncodedTopics
 from penstock.handlers.parts import BrokerParts, ControllerParts
 from penstock.limits import FULL_COLLECTION_EVERY
@@ -47,10 +48,16 @@ from penstock.node.shards.shard_set import ShardEnv
 from penstock.node.shards.transactions import Transactions
 from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
-from penstock.server.dispatch import Dispatch
+from penstock.server.dispatch import Dispatch, Handler
 from penstock.server.server import Server
 from penstock.world import Disk, World
 from penstock.world.real.thread import LoopThread, Running
+
+if TYPE_CHECKING:
+    from penstock.server.metrics.listener import MetricsListener
+
+# Returns the handler of an API key. `penstock.testing` passes one that adds faults.
+LoadHandler = Callable[[int], Handler]
 
 
 class Built(NamedTuple):
@@ -193,9 +200,11 @@ def build(world: World, config: NodeConfig) -> Built:
 
 
 @contextlib.asynccontextmanager
-async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node, str]]:
+async def serving(
+    world: World, config: NodeConfig, *, load: LoadHandler = load_handler
+) -> AsyncIterator[tuple[Node, str]]:
     """Run a node. Yield it and its bootstrap.servers (of a controller: its own address), and stop
-    it cleanly at the end."""
+    it cleanly at the end. `load` returns the handlers of clients' requests."""
     _check_own_quorum(world.disk, config)
     node, broker, controller, actions = build(world, config)
     server = Server(
@@ -208,20 +217,42 @@ async def serving(world: World, config: NodeConfig) -> AsyncIterator[tuple[Node,
         ),
         controllers=None
         if controller is None
-        else Dispatch(controller, CONTROLLER_SERVED, partial(load, served=CONTROLLER_SERVED)),
+        else Dispatch(
+            controller, CONTROLLER_SERVED, partial(load_handler, served=CONTROLLER_SERVED)
+        ),
         actions=actions,
         settings=lambda: node.metadata.broker_config,
     )
+    metrics = _metrics_listener(world, config, server, broker, controller)
     await node.open()
     try:
         await server.start()
+        if metrics is not None:
+            await metrics.start()
         node.supervisor.spawn(server.wait_failed())
         await _first(_join(node, server), node.supervisor.wait_failed())
         yield node, _bootstrap_servers(config, server.ports)
         await node.leave()
     finally:
+        if metrics is not None:
+            metrics.stop()
         # The quorum sends EndQuorumEpoch; the server must still take the responses.
         await _stop_all(node.quorum.stop, server.stop, node.stop)
+
+
+def _metrics_listener(
+    world: World,
+    config: NodeConfig,
+    server: Server,
+    broker: BrokerParts,
+    controller: ControllerParts | None,
+) -> MetricsListener | None:
+    if config.metrics_listener is None:
+        return None
+    # Imported on first use, so that a node without it starts quickly.
+    from penstock.server.metrics.page import metrics_listener
+
+    return metrics_listener(world, config, server, broker, controller)
 
 
 def _check_own_quorum(disk: Disk, config: NodeConfig) -> None:
@@ -318,7 +349,11 @@ def _cluster_id(disk: Disk, directories: list[LogDirectory]) -> str:
 
 
 async def serve_until_signal(
-    world: World, config: NodeConfig, ready: Callable[[str], None]
+    world: World,
+    config: NodeConfig,
+    ready: Callable[[str], None],
+    *,
+    load: LoadHandler = load_handler,
 ) -> None:
     """Run a node until SIGTERM, SIGINT or a failure. Call `ready` with its bootstrap.servers.
 
@@ -329,7 +364,7 @@ async def serve_until_signal(
         asyncio.get_running_loop().add_signal_handler(number, signalled.set)
 
     async def serve() -> None:
-        async with serving(world, config) as (node, bootstrap_servers):
+        async with serving(world, config, load=load) as (node, bootstrap_servers):
             started.set()
             # Objects made so far live as long as the node. Without freeze, each full collection
             # traverses them and blocks the event loop for tens of milliseconds.

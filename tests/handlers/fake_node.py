@@ -41,6 +41,7 @@ from penstock.node.broker.controllers import Controllers, ProducerIds
 from penstock.node.delayed import ActionQueue
 from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import MetadataView
+from penstock.node.partition.counts import PartitionCounts, TopicTraffic
 from penstock.node.partition.replica_moves import ReplicaMoves
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.replication.replicas import Replicas
@@ -113,6 +114,7 @@ class FakePartition:
         self.directory = directory
         self.config = config
         self.env = SimpleNamespace(throttles=ReplicationThrottles())
+        self.traffic = TopicTraffic()
         self.leader = SimpleNamespace(enough_in_sync=True)
         self.is_leader = True
         self.leader_epoch = 3
@@ -334,6 +336,7 @@ class FakeReplicas:
 
     def __init__(self, store: FakeStore) -> None:
         self.store = store
+        self.counts = PartitionCounts()
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
 

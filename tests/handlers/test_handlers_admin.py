@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from penstock.protocol.messages.incremental_alter_configs import IncrementalAlte
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.handlers.fake_node import FakeNode, answer, run
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_GROUP = 1, 2, 3, 4, 5, 8
 
 
@@ -70,6 +72,72 @@ def test_settings_without_effect_are_described_and_altered() -> None:
             assert await alter(node, TOPIC, "t", key, value) == 0
             entry = await config(node, TOPIC, "t", key)
             assert (entry.value, entry.config_source) == (value, DYNAMIC_TOPIC)
+
+    run(main)
+
+
+@pytest.fixture
+def some_logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("penstock.some_logger")
+    yield logger
+    logger.setLevel(logging.NOTSET)
+
+
+def test_levels_of_loggers_are_described_and_altered(some_logger: logging.Logger) -> None:
+    name = some_logger.name
+
+    async def main(node: FakeNode) -> None:
+        own = str(node.parts.node_id)
+        assert await alter(node, LOGGER, own, name, "TRACE") == ErrorCode.NONE
+        assert some_logger.isEnabledFor(5)
+        entry = await config(node, LOGGER, own, name)
+        assert (entry.value, entry.config_source, entry.read_only) == ("TRACE", 6, False)
+        assert await alter(node, LOGGER, own, name, "FATAL") == ErrorCode.NONE
+        assert (await config(node, LOGGER, own, name)).value == "FATAL"
+        names = [entry.name for entry in (await describe(node, LOGGER, own)).configs]
+        assert {"root", name, "penstock"} <= set(names)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("resource", "key", "operation", "value", "code", "text"),
+    [
+        ("1", "penstock.none", 0, "INFO", ErrorCode.INVALID_CONFIG, "does not exist!"),
+        ("1", "penstock.some_logger", 0, "LOUD", ErrorCode.INVALID_CONFIG, "DEBUG, ERROR, FATAL"),
+        ("1", "root", 1, None, ErrorCode.INVALID_REQUEST, "Removing the log level of the root"),
+        ("1", "root", 2, "INFO", ErrorCode.INVALID_REQUEST, "APPEND operation is not allowed"),
+        ("1", "root", 9, "INFO", ErrorCode.INVALID_REQUEST, "Unknown operation type 9 is not"),
+        ("x", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        ("7", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "Expected 1, but received 7"),
+        ("", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must not be empty"),
+    ],
+)
+def test_levels_that_are_refused(
+    some_logger: logging.Logger,
+    resource: str,
+    key: str,
+    operation: int,
+    value: str | None,
+    code: ErrorCode,
+    text: str,
+) -> None:
+    changed = IncrementalAlterConfigsRequest.Resource.Config
+    configs = (
+        changed(name=some_logger.name, config_operation=0, value="DEBUG"),
+        changed(name=key, config_operation=operation, value=value),
+    )
+    altered = IncrementalAlterConfigsRequest.Resource(
+        resource_type=LOGGER, resource_name=resource, configs=configs
+    )
+
+    async def main(node: FakeNode) -> None:
+        assert node.parts.node_id == 1
+        request = IncrementalAlterConfigsRequest(resources=(altered,))
+        (response,) = (await answer(node, 44, 1, request)).responses
+        assert response.error_code == code
+        assert text in response.error_message
+        assert some_logger.level == logging.NOTSET, "nothing is changed"
 
     run(main)
 
@@ -226,7 +294,7 @@ def test_dynamic_broker_configs_that_this_release_does_not_know_are_shown_withou
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (GROUP, "", ErrorCode.INVALID_REQUEST),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -309,7 +377,7 @@ def test_alter_configs_replaces_all_configs_and_validates_them() -> None:
     ("version", "types", "expected"),
     [
         (0, (), []),
-        (1, (), [("a", TOPIC), ("b", TOPIC), ("1", BROKER)]),
+        (1, (), [("a", TOPIC), ("b", TOPIC), ("1", BROKER), ("1", LOGGER)]),
         (1, (BROKER,), [("1", BROKER)]),
         (1, (16, 32), []),
     ],

@@ -4,6 +4,7 @@ of the earliest offset."""
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any, cast
 from uuid import UUID
 
@@ -129,6 +130,26 @@ def test_moves_that_fail_have_the_errors_of_kafka() -> None:
         assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
         store.directories[0].failure, store.directories[1].failure = "gone", None
         assert await alter(node, ("/b", "t", (0,))) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+
+    run(main)
+
+
+def test_a_request_for_many_moves_starts_one_in_each_turn() -> None:
+    """The start of a move creates two directories and their files."""
+
+    async def main(node: FakeNode) -> None:
+        store = await with_logs(node)
+        for index in range(100):
+            store.create(TopicPartition("u", index), UUID(int=2), LogConfig(), store.directories[0])
+        answering = asyncio.create_task(alter(node, ("/b", "u", tuple(range(100)))))
+        started = [0]
+        while not answering.done():
+            await asyncio.sleep(0)
+            started.append(len(store.moves.under_way))
+        assert set((await answering).values()) == {ErrorCode.NONE}
+        assert started[-1] == 100
+        steps = [after - before for before, after in pairwise(started)]
+        assert max(steps) == 1
 
     run(main)
 

@@ -4,7 +4,8 @@ them.
 Behaviour
   The response is sent when the moves have started; DescribeLogDirs shows their progress. A replica
   that is in the directory, or on its way there, is left alone; a replica on its way to another
-  directory is redirected. If a request gives a partition twice, the last entry counts.
+  directory is redirected. If a request gives a partition twice, the last entry counts. A move
+  continues after a restart of the broker.
   LOG_DIR_NOT_FOUND for a path that DescribeLogDirs does not list, INVALID_REPLICA_ASSIGNMENT for a
   cordoned directory (KIP-1066), KAFKA_STORAGE_ERROR if a
   directory is offline, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist,
@@ -14,13 +15,12 @@ Behaviour
 
 Version notes
   v2 is flexible.
-
-Not implemented
-  A move does not survive a restart of the broker: the client must request it again.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, KafkaError
@@ -43,6 +43,12 @@ class Parts(Protocol):
 
 def handle(
     parts: Parts, request: AlterReplicaLogDirsRequest, _context: RequestContext
+) -> Awaitable[AlterReplicaLogDirsResponse]:
+    return _move_all(parts, request)
+
+
+async def _move_all(
+    parts: Parts, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     targets = {
         TopicPartition(topic.name, index): target.path
@@ -56,6 +62,9 @@ def handle(
         topics.setdefault(partition.topic, []).append(
             Result.Partition(partition_index=partition.partition, error_code=code)
         )
+        # The start of a move creates two directories and their files, and a request may have
+        # thousands.
+        await asyncio.sleep(0)
     return AlterReplicaLogDirsResponse(
         results=tuple(
             Result(topic_name=name, partitions=tuple(partitions))

@@ -1,4 +1,5 @@
-"""DescribeConfigs: the configs of topics, brokers and groups, with their values and sources.
+"""DescribeConfigs: the configs of topics, brokers and groups, with their values and sources, and
+the levels of this broker's loggers.
 
 Behaviour
   A topic has all topic configs: its own values, or the broker's, or Kafka's defaults. This broker
@@ -13,8 +14,7 @@ Version notes
   v3 adds the type of a config, and its documentation on request.
 
 Not implemented
-  Broker loggers and client metrics subscriptions: INVALID_REQUEST. Configs of share and streams
-  groups.
+  Client metrics subscriptions: INVALID_REQUEST. Configs of share and streams groups.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.config.setting import ConfigSource
 from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.controller.topics.names import check_topic_name
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import loggers
 from penstock.handlers.config_entries import (
     Entry,
     broker_entries,
@@ -33,6 +35,7 @@ from penstock.handlers.config_entries import (
     topic_entry,
 )
 from penstock.handlers.context import RequestContext
+from penstock.handlers.loggers import BROKER_LOGGER
 from penstock.metadata.image import BROKER, GROUP, TOPIC
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -62,11 +65,12 @@ def handle(
 def _describe(parts: Parts, request: DescribeConfigsRequest, resource: Resource) -> Result:
     try:
         names = resource.configuration_keys or None
-        configs = tuple(
-            _config(entry, request)
-            for entry in _entries(parts, resource.resource_type, resource.resource_name)
-            if names is None or entry.setting.name in names
-        )
+        if resource.resource_type == BROKER_LOGGER:
+            found = _loggers(parts, resource.resource_name)
+        else:
+            entries = _entries(parts, resource.resource_type, resource.resource_name)
+            found = [_config(entry, request) for entry in entries]
+        configs = tuple(config for config in found if names is None or config.name in names)
     except KafkaError as error:
         return Result(
             error_code=error.code,
@@ -80,6 +84,14 @@ def _describe(parts: Parts, request: DescribeConfigsRequest, resource: Resource)
         resource_name=resource.resource_name,
         configs=configs,
     )
+
+
+def _loggers(parts: Parts, name: str) -> list[Result.Config]:
+    loggers.check_node(parts.node_id, name)
+    return [
+        Result.Config(name=name, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER)
+        for name, level in loggers.levels().items()
+    ]
 
 
 def _entries(parts: Parts, resource_type: int, name: str) -> Collection[Entry]:

@@ -88,6 +88,7 @@ def handle(
             uses_topic_ids=by_id,
         )
     except KafkaError as error:
+        parts.fetches.replicas.counts.fetch_errors[error.code] += 1
         return FetchResponse(error_code=error.code)
 
 
@@ -156,6 +157,8 @@ class _Responses:
     def _partition(self, index: int, read: PartitionRead) -> PartitionResponse:
         if read.read is not None:
             return _with_records(index, read, self._request)
+        if read.error:
+            self._parts.fetches.replicas.counts.fetch_errors[read.error] += 1
         if read.leader is not None and self._names_leaders:
             self._leaders.add(read.leader.leader)
         return _without_records(index, read, names_leaders=self._names_leaders)

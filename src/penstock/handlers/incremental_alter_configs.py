@@ -1,9 +1,11 @@
 """IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single dynamic configs of
-topics, brokers and groups (KIP-339).
+topics, brokers and groups (KIP-339), and the levels of this node's loggers (KIP-412).
 
 Behaviour
   Each resource succeeds or fails on its own. Configs that a request omits keep their values. A
-  broker resource with an empty name is the default of all brokers.
+  broker resource with an empty name is the default of all brokers. This node changes its loggers
+  itself, and checks paths in its cordoned.log.dirs if it is a broker; the active controller decides
+  on everything else.
 
 Version notes
   v1 is flexible; nothing else changes.
@@ -14,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.controller.configs.alter import incremental_alter_configs
-from penstock.errors import KafkaError
+from penstock.controller.configs.alter import apply_operations, incremental_alter_configs
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import loggers
 from penstock.handlers.context import RequestContext
 from penstock.handlers.controller_calls import ask_controller, refused_resources
+from penstock.handlers.cordons import refused_cordons
+from penstock.handlers.loggers import BROKER_LOGGER
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -26,16 +31,67 @@ from penstock.protocol.messages.incremental_alter_configs import (
 if TYPE_CHECKING:
     from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
+    from penstock.node.metadata import MetadataView
+
+
+Resource = IncrementalAlterConfigsRequest.Resource
+Response = IncrementalAlterConfigsResponse.Response
 
 
 class Parts(Protocol):
+    node_id: int
+    metadata: MetadataView
     controllers: Controllers
 
 
 def handle(
     parts: Parts, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> Awaitable[IncrementalAlterConfigsResponse]:
-    return ask_controller(parts.controllers, request, context, decide, refused)
+    return _alter(parts, request, context)
+
+
+async def _alter(
+    parts: Parts, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    refusals = refused_cordons(parts.metadata.broker_config, request.resources, apply_operations)
+    others = tuple(
+        resource
+        for index, resource in enumerate(request.resources)
+        if resource.resource_type != BROKER_LOGGER and index not in refusals
+    )
+    decided: tuple[Response, ...] = ()
+    if others or not request.resources:
+        forwarded = IncrementalAlterConfigsRequest(
+            resources=others, validate_only=request.validate_only
+        )
+        response = await ask_controller(parts.controllers, forwarded, context, decide, refused)
+        decided = response.responses
+    of_loggers = tuple(
+        _alter_loggers(parts.node_id, resource, validate_only=request.validate_only)
+        for resource in request.resources
+        if resource.resource_type == BROKER_LOGGER
+    )
+    of_cordons = tuple(
+        response
+        for index, error in refusals.items()
+        for response in refused_resources(Response, (request.resources[index],), error)
+    )
+    return IncrementalAlterConfigsResponse(responses=decided + of_cordons + of_loggers)
+
+
+def _alter_loggers(node_id: int, resource: Resource, *, validate_only: bool) -> Response:
+    refusal: KafkaError | None = None
+    try:
+        loggers.check_node(node_id, resource.resource_name)
+        loggers.alter(resource.configs, validate_only=validate_only)
+    except KafkaError as error:
+        refusal = error
+    return Response(
+        error_code=refusal.code if refusal else ErrorCode.NONE,
+        error_message=refusal.message if refusal else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def decide(

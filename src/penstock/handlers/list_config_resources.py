@@ -2,9 +2,8 @@
 ListClientMetricsResources).
 
 Behaviour
-  All topics and brokers, and the groups and client metrics subscriptions that have configs. Broker
-  loggers have no configs here, so none is listed. An unknown resource type is UNSUPPORTED_VERSION,
-  as in Kafka.
+  All topics, brokers and their loggers, and the groups and client metrics subscriptions that have
+  configs. An unknown resource type is UNSUPPORTED_VERSION, as in Kafka.
 
 Version notes
   v0 lists client metrics subscriptions only. v1 gives the resource types; an empty list is all of
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
 from penstock.handlers.context import RequestContext
+from penstock.handlers.loggers import BROKER_LOGGER
 from penstock.metadata.image import BROKER, GROUP, TOPIC
 from penstock.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
@@ -26,7 +26,7 @@ from penstock.protocol.messages.list_config_resources import (
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
 
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
+CLIENT_METRICS = 16
 _TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
@@ -55,6 +55,6 @@ def handle(
 def _names(parts: Parts, resource_type: int) -> list[str]:
     if resource_type == TOPIC:
         return sorted(parts.metadata.image.topics)
-    if resource_type == BROKER:
+    if resource_type in (BROKER, BROKER_LOGGER):
         return [str(broker) for broker in sorted(parts.metadata.image.brokers)]
     return sorted(name for kind, name in parts.metadata.image.configs if kind == resource_type)

@@ -307,6 +307,12 @@ def _response(state: _ProduceState) -> ProduceResponse:
         for response in responses
         if response.error_code
     ]
+    if leaders:
+        counts = state.parts.replicas.counts
+        for responses in state.responses:
+            for response in responses:
+                if response.error_code:
+                    counts.produce_errors[response.error_code] += 1
     return ProduceResponse(
         responses=tuple(
             [

@@ -40,6 +40,7 @@ from penstock.protocol.schema import Records
 from penstock.server.dispatch import Dispatch, Origin, describe
 from penstock.server.progress import Progress
 from penstock.server.receive import ReceiveBuffer
+from penstock.server.request_measures import FETCH, MAX_TIMES, RequestMeasures
 from penstock.server.responses import ResponseQueue, ResponseSlot
 from penstock.server.sockets import set_buffers
 from penstock.server.state import Bounds, ServerState
@@ -73,6 +74,11 @@ class Connection(asyncio.BufferedProtocol):
         # An exclusive response is not ready: no request is taken before it is.
         self._exclusive: ResponseSlot | None = None
         self._active = self._loop.time()
+        # Monotonic times, for metrics: of the arrival of the frames in the buffer, and of the
+        # moment when the current one was taken. Frames that waited for a turn have arrived earlier.
+        self._requests = state.requests
+        self._arrived = self._began = 0.0
+        self._is_late = False
         self._taken_bytes = 0
         self._read_bytes = 0
         self.memory_held = 0
@@ -210,17 +216,25 @@ class Connection(asyncio.BufferedProtocol):
         buffer = self._buffer
         if buffer.is_empty:
             return
-        turn_end = self._monotonic() + TURN_S
+        now = self._monotonic()
+        turn_end = now + TURN_S
+        if not self._is_late:
+            self._arrived = now
+        self._is_late = True
         while self._may_take():
             frame = buffer.next_frame()
             if frame is None:
+                self._is_late = False
                 self._progress.begin_frame(self._active)
                 return
             self._progress.frame_began = None
+            self._began = now
             self._take(frame)
             if self._buffer.is_empty:
+                self._is_late = False
                 return
-            if self._monotonic() >= turn_end:
+            now = self._monotonic()
+            if now >= turn_end:
                 self._end_turn()
                 return
 
@@ -271,20 +285,26 @@ class Connection(asyncio.BufferedProtocol):
         try:
             context, result = self._dispatch.run(frame, self._origin, self._active)
             if result is None:
+                if self._requests is not None:
+                    self._count(self._requests, context.api_key, None)
                 return None
             if isinstance(result, DelayedResponse):
                 held = self._dispatch.decoded_bytes(context, len(frame))
                 slot = self._responses.add(context, len(frame), held)
+                slot.times = self._times()
                 slot.pending = result
                 self._state.waiting += 1
                 return result.on_done(partial(self._handled, slot))
             if hasattr(result, "__await__"):
                 held = self._dispatch.decoded_bytes(context, len(frame)) or len(frame)
                 slot = self._responses.add(context, len(frame), held)
+                slot.times = self._times()
                 if isinstance(result, Exclusive):
                     self._exclusive, result = slot, result.response
                 return self._wait(slot, result)
             parts = frame_response(result, context.version, context.correlation_id)
+            if self._requests is not None:
+                self._count(self._requests, context.api_key, result)
         except ProtocolError:
             raise
         except KafkaError as error:
@@ -297,6 +317,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._responses.slots:
             return self._responses.fill(self._responses.add(context, 0), parts)
         return self._send(parts)
+
+    def _count(self, requests: RequestMeasures, api_key: int, response: object) -> None:
+        """Count a request whose response is ready when its handler returns."""
+        times = requests.apis[api_key].times
+        times += (self._arrived, self._began, self._monotonic())
+        if api_key > FETCH or len(times) >= MAX_TIMES:
+            requests.settle(api_key, response)
+
+    def _times(self) -> tuple[float, float, float]:
+        return self._arrived, self._began, self._monotonic()
 
     def _wait(self, slot: ResponseSlot, awaitable: Any) -> None:
         slot.pending = future = asyncio.ensure_future(awaitable)
@@ -327,6 +357,8 @@ class Connection(asyncio.BufferedProtocol):
             return self._handler_failed(repr(error))
         except InvariantBroken as error:
             return self._state.fail(error)
+        if self._requests is not None:
+            self._requests.answered_later(context.api_key, response, *slot.times)
         if self._closed:
             return None
         self._responses.fill(slot, parts)

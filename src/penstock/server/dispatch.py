@@ -9,6 +9,7 @@ again.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +29,7 @@ from penstock.protocol.headers import (
 )
 from penstock.protocol.layout import structs_of
 from penstock.protocol.schema import fields_of
+from penstock.server.request_log import AUDITED, audited, log_request, requests
 
 # (parts, request, context) -> a response, an awaitable of one, or None where none is to be sent. A
 # plain function: what it does before it returns is done in the order of the requests, and while the
@@ -107,6 +109,8 @@ class Dispatch:
         # Bytes after the message are ignored, as in Kafka: librdkafka's Metadata v13 has three too
         # many.
         request, _end = route.decode(frame[position:], 0)
+        if requests.isEnabledFor(logging.DEBUG):
+            log_request(request, context, len(frame))
         try:
             return context, route.handler(self._parts, request, context)
         except BaseException as error:
@@ -140,6 +144,8 @@ class Dispatch:
                 "after the request's buffer is reused. Make it a plain function that returns an "
                 "awaitable"
             )
+        if key in AUDITED:
+            handler = audited(handler)
         if any(
             field.kind == "records"
             for struct in structs_of(request_class(key))

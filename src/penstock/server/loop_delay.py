@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 
+from penstock.metrics.histogram import SECONDS, Histogram
 from penstock.server.clock_jumps import ClockJumps
 from penstock.world import Clock
 
@@ -57,6 +59,16 @@ class LoopDelay:
             if seen >= rank:
                 return min(milliseconds + 1.0, self.worst_ms)
         return self.worst_ms
+
+    def histogram(self) -> Histogram:
+        """Return the delays, rounded up to a millisecond."""
+        histogram = Histogram(SECONDS)
+        for milliseconds, count in enumerate(self._counts):
+            if count:
+                delay_s = min(milliseconds + 1.0, self.worst_ms) / 1000
+                histogram.counts[bisect_left(SECONDS, delay_s)] += count
+                histogram.sum += delay_s * count
+        return histogram
 
     def __str__(self) -> str:
         figures = " ".join(

@@ -73,6 +73,11 @@ class ConnectionQuotas:
         self._logged_at: float | None = None
         self.refused = 0
 
+    @property
+    def by_listener(self) -> dict[str, int]:
+        """The number of connections by listener."""
+        return dict(self._listeners)
+
     def update(self, limits: ConnectionLimits) -> None:
         self._limits = limits
         self._total = min(limits.total, self._by_descriptors)

@@ -20,9 +20,10 @@ class Pending(Protocol):
 
 
 class ResponseSlot:
-    """The place of one response. `parts` stays empty if none is sent (acks=0)."""
+    """The place of one response. `parts` stays empty if none is sent (acks=0). `times` are those of
+    the request's arrival, and of the beginning and the return of its handler, for metrics."""
 
-    __slots__ = ("context", "held", "is_ready", "parts", "pending", "size")
+    __slots__ = ("context", "held", "is_ready", "parts", "pending", "size", "times")
 
     def __init__(self, context: RequestContext, size: int, held: int) -> None:
         self.context = context
@@ -31,6 +32,7 @@ class ResponseSlot:
         self.is_ready = False
         self.parts: list[Records] = []
         self.pending: Pending | None = None
+        self.times = (0.0, 0.0, 0.0)
 
 
 class ResponseQueue:

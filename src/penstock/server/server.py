@@ -23,6 +23,7 @@ from penstock.node.delayed import ActionQueue
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatch
 from penstock.server.loop_delay import LoopDelay
+from penstock.server.request_measures import RequestMeasures
 from penstock.server.state import Bounds, Counters, ServerState, Settings, bounds_of
 from penstock.world import Listener, World
 
@@ -54,6 +55,7 @@ class Server:
             bounds_of(config) if bounds is None else bounds,
             ActionQueue(world.clock) if actions is None else actions,
             settings,
+            None if config.metrics_listener is None else RequestMeasures(world.clock),
         )
         self._config = config
         self._dispatch = dict.fromkeys(
@@ -74,6 +76,11 @@ class Server:
     @property
     def counters(self) -> Counters:
         return self._state.counters
+
+    @property
+    def state(self) -> ServerState:
+        """What the connections share, for metrics."""
+        return self._state
 
     async def start(self) -> None:
         """Bind the ports of all listeners, or of none and raise an OSError that names the listener.

@@ -22,6 +22,7 @@ from penstock.errors import InvariantBroken
 from penstock.node.delayed import ActionQueue
 from penstock.server.memory import Memory
 from penstock.server.quotas import ConnectionLimits, ConnectionQuotas
+from penstock.server.request_measures import RequestMeasures
 from penstock.world import World
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Counters:
 class ServerState:
     """`waiting` counts the handlers that wait, including those of closed connections that have not
     ended yet. `settings` returns the settings of now, whose limits on connections replace those of
-    the bounds."""
+    the bounds. `requests` counts requests by API; None if nobody asks for metrics."""
 
     def __init__(
         self,
@@ -119,12 +120,14 @@ class ServerState:
         bounds: Bounds,
         actions: ActionQueue,
         settings: Callable[[], Settings] | None = None,
+        requests: RequestMeasures | None = None,
     ) -> None:
         self.clock = world.clock
         self.offload = world.offload
         self.bounds = bounds
         self.actions = actions
         self.counters = Counters()
+        self.requests = requests
         self.watched_sockets: set[int] = set()
         self.shared_buffer = memoryview(bytearray(limits.READ_BYTES))
         self.connections: dict[Connection, None] = {}  # ordered
