@@ -131,7 +131,7 @@ def test_members_and_their_partitions_are_shown(
         )[1]
         assert f"{topic}:0,1" in members
         refused = penstock_command(
-            "groups", "reset-offsets", "viewers", "--topic", topic, "--to-earliest"
+            "groups", "reset-offsets", "viewers", "--topic", topic, "--to-earliest", "--yes"
         )
         assert refused[0] == 1
         assert (
@@ -152,7 +152,7 @@ def test_members_and_their_partitions_are_shown(
             "can only be reset if the group 'viewers' is inactive, but the current state is Stable."
             in executed[1]
         )
-        assert penstock_command("groups", "delete", "viewers")[0] == 1
+        assert penstock_command("groups", "delete", "viewers", "--yes")[0] == 1
     finally:
         consumer.close()
 
@@ -172,7 +172,7 @@ def test_offsets_are_reset(
         return [partition["offset"] for partition in described["partitions"]]
 
     def reset(*words: str) -> Result:
-        return penstock_command("groups", "reset-offsets", "movers", *words)
+        return penstock_command("groups", "reset-offsets", "movers", "--yes", *words)
 
     assert reset("--topic", topic, "--to-latest")[0] == 0
     assert now() == [10, 10]
@@ -216,9 +216,9 @@ def test_offsets_are_reset(
     [
         (["reset-offsets", "g", "--topic", "t"], "give one of --to-earliest"),
         (["reset-offsets", "g", "--to-latest"], "give either --topic"),
-        (["reset-offsets", "g", "--topic", "no-such", "--to-latest"], "no-such"),
+        (["reset-offsets", "g", "--topic", "no-such", "--to-latest", "--yes"], "no-such"),
         (["describe", "missing", "--over", "0"], "GROUP_ID_NOT_FOUND"),
-        (["delete", "missing"], "GROUP_ID_NOT_FOUND"),
+        (["delete", "missing", "--yes"], "GROUP_ID_NOT_FOUND"),
     ],
 )
 def test_invalid_arguments_are_refused(
@@ -234,14 +234,18 @@ def test_offsets_and_groups_are_deleted(
     servers: str, penstock_command: Callable[..., Result], kafka_tool: Callable[..., Result]
 ) -> None:
     topic = create_topic(servers, "left")
-    penstock_command("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
+    penstock_command("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest", "-y")
     code, out, _err = kafka_tool(
         consumer_groups.run, "--delete-offsets", "--group", "leavers", "--topic", topic
     )
     assert code == 0
     assert re.search(rf"^{topic} +0 +Successful", out, re.M)
-    penstock_command("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest")
-    assert penstock_command("groups", "delete", "leavers") == (0, "Deleted group leavers.\n", "")
+    penstock_command("groups", "reset-offsets", "leavers", "--topic", topic, "--to-latest", "-y")
+    assert penstock_command("groups", "delete", "leavers", "--yes") == (
+        0,
+        "Deleted group leavers.\n",
+        "",
+    )
     gone = kafka_tool(consumer_groups.run, "--describe", "--group", "leavers")
     assert gone[:2] == (0, "\nError: Consumer group 'leavers' does not exist.\n")
     failed = kafka_tool(consumer_groups.run, "--delete", "--group", "leavers")[1]

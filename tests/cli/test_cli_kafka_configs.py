@@ -91,6 +91,31 @@ def test_configs_of_brokers(kafka_configs: Tool) -> None:
     assert kafka_configs("--alter", "--broker", "1", "--delete-config", name)[0] == 0
 
 
+def test_loggers_of_a_broker(kafka_configs: Tool) -> None:
+    name = "penstock.node.replication.replicas"
+    done = (0, "Completed updating config for broker-logger 1.\n", "")
+    assert kafka_configs("--alter", "--broker-logger", "1", "--add-config", f"{name}=DEBUG") == done
+    code, out, err = kafka_configs(
+        "--describe", "--entity-type", "broker-loggers", "--entity-name", "1"
+    )
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "Dynamic configs for broker-logger 1 are:"
+    assert f"  {name}=DEBUG sensitive=false synonyms={{}}" in lines
+    (root,) = [line.split()[0].removeprefix("root=") for line in lines if " root=" in line]
+    assert kafka_configs("--alter", "--broker-logger", "1", "--delete-config", name) == done
+    _code, out, _err = kafka_configs("--describe", "--broker-logger", "1")
+    assert f"  {name}={root} sensitive=false synonyms={{}}" in out.splitlines()
+    code, _out, err = kafka_configs(
+        "--alter", "--broker-logger", "1", "--add-config", "no.such.logger=INFO"
+    )
+    assert code == 1
+    assert "Invalid broker logger(s): no.such.logger" in err
+    code, _out, err = kafka_configs("--describe", "--entity-type", "broker-loggers")
+    assert code == 1
+    assert "An entity name must be specified with --describe of broker-loggers" in err
+
+
 def test_configs_of_a_group(kafka_configs: Tool) -> None:
     name, broker = "consumer.session.timeout.ms", "group.consumer.session.timeout.ms"
     of_group = ("--entity-type", "groups", "--entity-name", "readers")

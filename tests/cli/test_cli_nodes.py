@@ -82,13 +82,22 @@ def exists(pid: int) -> bool:
 def test_list_shows_every_node_and_its_process(stub: Stub) -> None:
     listed = json.loads(nodes(stub.directory, "list", "--json").stdout)
     assert [node["id"] for node in listed] == [1, 2, 3]
-    assert listed[0].keys() == {"id", "pid", "roles", "port", "dir", "state"}
-    assert listed[1] | {"pid": 0, "port": 0} == {
+    assert listed[0].keys() == {
+        "id",
+        "pid",
+        "roles",
+        "port",
+        "dir",
+        "metrics",
+        "state",
+    }
+    assert listed[1] | {"pid": 0, "port": 0, "metrics": ""} == {
         "id": 2,
         "pid": 0,
         "roles": ["broker", "controller"],
         "port": 0,
         "dir": str(stub.directory / "2"),
+        "metrics": "",
         "state": "running",
     }
     assert all(exists(node["pid"]) for node in listed)

@@ -162,7 +162,7 @@ def test_a_drained_broker_has_no_replicas_and_gets_none(servers: str, command: C
     assert created[0] == 0
     assert all(4 not in replicas for _leader, replicas in topic(servers, "payments"))
 
-    code, _out, err = command("brokers", "remove", "4")
+    code, _out, err = command("brokers", "remove", "4", "--yes")
     assert code == 1
     assert "broker 4 is running" in err
     assert command("brokers", "undrain", "4")[0] == 0

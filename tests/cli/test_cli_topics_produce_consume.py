@@ -185,7 +185,7 @@ def test_consume_starts_and_ends_at_the_given_offsets(broker: ServedBroker) -> N
         (["topics", "list"], "cannot connect to 127.0.0.1:1: "),
         (["topics", "describe"], "cannot connect to 127.0.0.1:1: "),
         (["topics", "create", "t"], "cannot connect to 127.0.0.1:1: "),
-        (["topics", "delete", "t"], "cannot connect to 127.0.0.1:1: "),
+        (["topics", "delete", "t", "--yes"], "cannot connect to 127.0.0.1:1: "),
         (["topics", "alter", "t", "--partitions", "2"], "cannot connect to 127.0.0.1:1: "),
         (["topics", "alter", "t"], "nothing to alter"),
         (["produce", "t"], "cannot connect to 127.0.0.1:1: "),

@@ -316,12 +316,12 @@ def test_dump_log_decodes_the_transaction_log_as_kafka_does(tool: Tool, cluster:
 
 def test_an_open_transaction_is_aborted_by_its_id(kafka: Tool, cluster: Cluster) -> None:
     at = ("--bootstrap-server", cluster.bootstrap)
-    code, out = invoke("transactions", "abort", "missing", *at)
+    code, out = invoke("transactions", "abort", "missing", "--yes", *at)
     assert code == 1
     assert "could not be found" in out
     assert invoke("transactions", "abort", *at)[0] == 1
     assert invoke("transactions", "abort", "x", "--topic", "t", *at)[0] == 1
-    code, out = invoke("transactions", "abort", "open-1", *at)
+    code, out = invoke("transactions", "abort", "open-1", "--yes", *at)
     assert (code, out) == (0, "Aborted the transaction of open-1 and fenced its producer.\n")
     assert kafka("forceTerminateTransaction", "--transactionalId", "payments-1") == (0, "", "")
     assert {row[3] for row in rows(kafka("list")[1])[1:]} == {"Empty"}

@@ -22,6 +22,15 @@ from penstock.client.rebalance.model import (
 )
 from penstock.client.rebalance.planner import plan_rebalance
 from penstock.client.rebalance.targets import integer_range
+from penstock.client.rebalance.throttles import (
+    FOLLOWER_REPLICAS,
+    LEADER_REPLICAS,
+    Route,
+    chunks_of_topics,
+    topic_throttles,
+)
+from penstock.ids import TopicPartition
+from penstock.limits import MAX_STRING_BYTES
 
 MB = 1_000_000
 
@@ -345,3 +354,34 @@ def test_a_hundred_thousand_partitions_are_planned_without_quadratic_work(
         assert_near([plan.after[broker.id].replicas for broker in view.brokers])
         assert_near([plan.after[broker.id].leaders for broker in view.brokers])
     assert seconds[1] < 40 * seconds[0]
+
+
+# Throttles
+
+
+def test_the_throttle_of_a_topic_lists_the_sources_and_the_destinations() -> None:
+    route = Route(frozenset({1, 2}), frozenset({2, 3}))
+    assert topic_throttles({TopicPartition("t", 0): route}) == {
+        "t": {LEADER_REPLICAS: "0:1,0:2", FOLLOWER_REPLICAS: "0:3"}
+    }
+
+
+@pytest.mark.parametrize("count", [1_000, 2_000, 10_000])
+def test_the_throttle_of_a_topic_is_a_string_of_the_protocol(count: int) -> None:
+    """A list that is too long becomes `*`. Replicas that are in sync are not throttled anyway."""
+    route = Route(frozenset({10, 11, 12}), frozenset({13}))
+    config = topic_throttles({TopicPartition("t", index): route for index in range(count)})["t"]
+    assert all(len(value) <= MAX_STRING_BYTES for value in config.values())
+    assert (config[LEADER_REPLICAS] == "*") == (count > 1_000)
+    assert (config[FOLLOWER_REPLICAS] == "*") == (count > 2_000)
+
+
+def test_a_request_alters_the_throttles_of_topics_up_to_a_number_and_a_size() -> None:
+    small = {f"t{number}": {LEADER_REPLICAS: "0:1"} for number in range(1_200)}
+    assert [len(chunk) for chunk in chunks_of_topics(small)] == [500, 500, 200]
+    large = {f"t{number}": {LEADER_REPLICAS: "x" * 30_000} for number in range(100)}
+    chunks = chunks_of_topics(large)
+    assert [name for chunk in chunks for name in chunk] == [*large]
+    assert max(map(len, chunks)) <= 35
+    cleared = {f"t{number}": {LEADER_REPLICAS: None} for number in range(2)}
+    assert chunks_of_topics(cleared) == [["t0", "t1"]]

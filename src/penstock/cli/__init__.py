@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -57,6 +58,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "end": "transactions:end_command",
         "find-hanging": "transactions:find_hanging_command",
     },
+    "doctor": {"": "doctor.command:doctor_command"},
+    "top": {"": "top.command:top_command"},
     "produce": {"": "produce:produce_command"},
     "consume": {"": "consume:consume_command"},
     "pipeline": {
@@ -68,6 +71,12 @@ COMMANDS: dict[str, dict[str, str]] = {
     "sql": {"": "sql:sql_command"},
     "format": {"": "format:format_command"},
     "log": {"dump": "log:dump_command"},
+    "profile": {
+        "add": "profiles:add_command",
+        "use": "profiles:use_command",
+        "list": "profiles:list_command",
+        "remove": "profiles:remove_command",
+    },
 }
 # Commands that start a node; they are parsed without typer if possible (`options`).
 FAST_COMMANDS = ("up", "start")
@@ -80,6 +89,7 @@ NOUNS = {
     "transactions": "List, describe, end and abort transactions.",
     "pipeline": "Run data pipelines on Spark.",
     "log": "Inspect the files of a log.",
+    "profile": "Name clusters, and choose the one that commands connect to.",
 }
 
 
@@ -87,15 +97,16 @@ def build(*words: str) -> typer.Typer:
     """Build the command line with these commands, or with all."""
     import typer
 
+    from penstock.cli.examples import EXIT_CODES, epilog
+
     app = typer.Typer(
         name="penstock",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
 
-    @app.callback()
+    @app.callback(epilog=EXIT_CODES)
     def penstock() -> None:
         """Event streaming platform that speaks Kafka's protocol."""
 
@@ -106,7 +117,8 @@ def build(*words: str) -> typer.Typer:
             group.callback()(_noun)
             app.add_typer(group, name=word)
         for name, path in COMMANDS[word].items():
-            group.command(name or word)(for_typer(_load_command(path)))
+            examples = epilog(f"{word} {name}".strip())
+            group.command(name or word, epilog=examples)(for_typer(_load_command(path)))
     return app
 
 
@@ -120,8 +132,18 @@ def _noun() -> None:
     """Without a callback, typer would replace a noun with a single command by that command."""
 
 
+def _completed_command() -> str:
+    """Return the command whose arguments a shell completes, so that only its module is imported."""
+    if "_PENSTOCK_COMPLETE" not in os.environ:
+        return ""
+    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    # The last word may be incomplete.
+    given = words.split()[1:2] if len(words.split()) > 2 or words.endswith(" ") else []
+    return "".join(word for word in given if word not in FAST_COMMANDS)
+
+
 def main() -> None:
-    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    word = _completed_command() or (sys.argv[1] if len(sys.argv) > 1 else "")
     if word in FAST_COMMANDS:
         command = _load_command(COMMANDS[word][""])
         arguments = plain_arguments(command, sys.argv[2:])

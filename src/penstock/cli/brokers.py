@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli import moves, plan_tables
-from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, table, with_client
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.output import AsJson, print_json, print_table
+from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, with_client
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
@@ -27,12 +28,7 @@ _ROUNDS = 3
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="The brokers' ids.")]
 
 
-def list_command(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON array instead of a table.")
-    ] = False,
-    bootstrap_server: BootstrapServer = LOCAL,
-) -> None:
+def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LOCAL) -> None:
     """List the registered brokers, including fenced and cordoned ones."""
 
     async def work(client: Client) -> list[dict[str, Any]]:
@@ -57,7 +53,7 @@ def list_command(
 
     brokers = with_client("brokers list", bootstrap_server, work)
     if as_json:
-        print(json.dumps(brokers, separators=(",", ":")))
+        print_json(brokers)
         return
     rows = [
         [
@@ -68,8 +64,7 @@ def list_command(
         ]
         for broker in brokers
     ]
-    for line in table(["ID", "ADDRESS", "RACK", "STATE"], rows):
-        print(line)
+    print_table(["ID", "ADDRESS", "RACK", "STATE"], rows)
 
 
 def drain_command(
@@ -96,7 +91,7 @@ def drain_command(
             await _cordon(client, ids)
         view, plan = await _plan(client, ids)
         if as_json:
-            print(json.dumps(plan_tables.plan_as_json(view, plan), separators=(",", ":")))
+            print_json(plan_tables.plan_as_json(view, plan))
         else:
             plan_tables.print_plan(view, plan)
         if not dry_run:
@@ -125,8 +120,10 @@ def undrain_command(ids: Ids, bootstrap_server: BootstrapServer = LOCAL) -> None
     )
 
 
-def remove_command(ids: Ids, bootstrap_server: BootstrapServer = LOCAL) -> None:
+def remove_command(ids: Ids, yes: Yes = False, bootstrap_server: BootstrapServer = LOCAL) -> None:
     """Remove the registration of stopped brokers that have no replicas."""
+    names = " ".join(map(str, ids))
+    confirm("brokers remove", f"Remove the registration of brokers {names}?", yes=yes)
 
     async def work(client: Client) -> None:
         cluster = await client.admin.describe_cluster(with_fenced=True)
@@ -151,7 +148,7 @@ def remove_command(ids: Ids, bootstrap_server: BootstrapServer = LOCAL) -> None:
             await client.admin.unregister_broker(broker_id)
 
     with_client("brokers remove", bootstrap_server, work)
-    print(f"Removed brokers {' '.join(map(str, ids))}.")
+    print(f"Removed brokers {names}.")
 
 
 # Draining

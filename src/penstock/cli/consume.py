@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import complete_groups, complete_topics
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
 from penstock.ids import TopicPartition
 
@@ -29,13 +30,19 @@ _LARGEST_TIME_MS = 2**53
 
 
 def consume_command(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to consume.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="The topic to consume.", autocompletion=complete_topics
+        ),
+    ],
     group: Annotated[
         str | None,
         typer.Option(
             metavar="GROUP",
             help="Consume as a member of this group, which assigns the partitions and stores the "
             "offsets.",
+            autocompletion=complete_groups,
         ),
     ] = None,
     partition: Annotated[

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.completion import complete_topics
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.output import AsJson, print_json
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, with_client
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
@@ -17,7 +20,11 @@ if TYPE_CHECKING:
 def elect_leaders_command(
     topic: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The topic. Default: all topics."),
+        typer.Option(
+            metavar="NAME",
+            help="The topic. Default: all topics.",
+            autocompletion=complete_topics,
+        ),
     ] = None,
     partition: Annotated[
         list[int] | None,
@@ -33,9 +40,14 @@ def elect_leaders_command(
             "be lost.",
         ),
     ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Elect the preferred replicas as leaders."""
+    if unclean:
+        lost = f"Elect unclean leaders of {topic or 'all topics'}, which may lose records?"
+        confirm("elect-leaders", lost, yes=yes)
 
     async def work(client: Client) -> list[str]:
         from penstock.client.admin.admin_client import ElectionType
@@ -58,6 +70,9 @@ def elect_leaders_command(
         return [str(elected) for elected, error in sorted(results.items()) if error is None]
 
     elected = with_client("elect-leaders", bootstrap_server, work)
+    if as_json:
+        print_json(elected)
+        return
     print(
         f"Elected leaders of {', '.join(elected)}."
         if elected

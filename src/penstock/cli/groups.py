@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, table, with_client
+from penstock.cli.completion import complete_groups, complete_topics
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.output import AsJson, print_json, print_line, print_table
+from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.admin.group_offsets import GroupLag, PartitionLag, ResetTarget
     from penstock.client.client import Client
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="The group's id.", autocompletion=complete_groups),
+]
 _NEVER = "never"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -37,13 +41,12 @@ def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LO
 
     groups = with_client("groups list", bootstrap_server, work)
     if as_json:
-        print(json.dumps(groups, separators=(",", ":")))
+        print_json(groups)
         return
-    for line in table(
+    print_table(
         ["GROUP", "TYPE", "PROTOCOL", "STATE"],
         [[value or "-" for value in group.values()] for group in groups],
-    ):
-        print(line)
+    )
 
 
 def describe_command(
@@ -77,11 +80,11 @@ def describe_command(
     before, now = with_client("groups describe", bootstrap_server, work)
     rows = [_row(partition, _rates(partition, before, over)) for partition in now.partitions]
     if as_json:
-        print(json.dumps(_as_object(now, rows), separators=(",", ":")))
+        print_json(_as_object(now, rows))
         return
     described = now.group
     epoch = "" if described.epoch is None else f"  epoch {described.epoch}"
-    print(
+    print_line(
         f"group {group}  {described.state}  {described.kind.lower()}  assignor "
         f"{described.assignor or '-'}{epoch}"
     )
@@ -99,10 +102,7 @@ def describe_command(
         "CLIENT",
         "HOST",
     ]
-    for line in table(
-        heading, [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    ):
-        print(line)
+    print_table(heading, [["-" if cell is None else str(cell) for cell in row] for row in rows])
 
 
 def reset_offsets_command(
@@ -113,6 +113,7 @@ def reset_offsets_command(
             "--topic",
             metavar="TOPIC[:0,1]",
             help="A topic, or partitions of it; may be repeated.",
+            autocompletion=complete_topics,
         ),
     ] = None,
     all_topics: Annotated[
@@ -140,6 +141,8 @@ def reset_offsets_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the new offsets without committing them.")
     ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Reset the committed offsets of a group without members."""
@@ -157,8 +160,13 @@ def reset_offsets_command(
         )
     if bool(topic) == all_topics:
         fail("groups reset-offsets", "give either --topic, once or more, or --all-topics")
+    confirm(
+        "groups reset-offsets",
+        f"Replace committed offsets of group {group} (--dry-run shows them)?",
+        yes=yes or dry_run,
+    )
 
-    async def work(client: Client) -> list[list[str]]:
+    async def work(client: Client) -> list[tuple[TopicPartition, int | None, int]]:
         from penstock.client.admin.group_offsets import reset_targets
         from penstock.client.admin.groups import OffsetAndMetadata
 
@@ -175,22 +183,42 @@ def reset_offsets_command(
                 {partition: OffsetAndMetadata(offset) for partition, offset in new.items()},
             )
         return [
-            [
-                partition.topic,
-                str(partition.partition),
-                str(committed[partition].offset) if partition in committed else "-",
-                str(offset),
-            ]
+            (
+                partition,
+                committed[partition].offset if partition in committed else None,
+                offset,
+            )
             for partition, offset in new.items()
         ]
 
-    rows = with_client("groups reset-offsets", bootstrap_server, work)
-    for line in table(["TOPIC", "PARTITION", "OFFSET", "WOULD BE" if dry_run else "NOW"], rows):
-        print(line)
+    offsets = with_client("groups reset-offsets", bootstrap_server, work)
+    if as_json:
+        print_json(
+            [
+                {**partition._asdict(), "before": before, "after": after, "committed": not dry_run}
+                for partition, before, after in offsets
+            ]
+        )
+        return
+    print_table(
+        ["TOPIC", "PARTITION", "OFFSET", "WOULD BE" if dry_run else "NOW"],
+        [
+            [
+                partition.topic,
+                str(partition.partition),
+                "-" if before is None else str(before),
+                str(after),
+            ]
+            for partition, before, after in offsets
+        ],
+    )
 
 
-def delete_command(group: Name, bootstrap_server: BootstrapServer = LOCAL) -> None:
+def delete_command(
+    group: Name, yes: Yes = False, bootstrap_server: BootstrapServer = LOCAL
+) -> None:
     """Delete a group without members, and its offsets."""
+    confirm("groups delete", f"Delete group {group} and its committed offsets?", yes=yes)
     with_client("groups delete", bootstrap_server, lambda client: client.groups.delete_group(group))
     print(f"Deleted group {group}.")
 

@@ -82,8 +82,8 @@ async def run_plan(
             f"{partition}: {error}" for partition, error in sorted(result.failed.items())[:_SHOWN]
         )
         raise CommandFailed(
-            f"{len(result.failed)} moves were refused; run the command again for a new plan: "
-            f"{reasons}"
+            f"{len(result.failed)} moves were refused or undone; run the command again for a new "
+            f"plan: {reasons}"
         )
     return result
 

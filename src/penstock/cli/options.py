@@ -8,8 +8,10 @@ the same declarations, so all help texts and errors are typer's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+_BOOTSTRAP, _PROFILE, _CONTEXT = "bootstrap_server", "profile", "context"
 
 
 class Option(NamedTuple):
@@ -76,19 +78,58 @@ def _read_bounded(option: Option, word: str) -> Any:
 
 
 def for_typer(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with its options declared as typer's."""
+    """Return the command with its options declared as typer's. A command with --bootstrap-server
+    also gets --profile."""
     hints = dict(_typer_hints(command))
     parameters = [
         parameter.replace(annotation=hints[name])
         for name, parameter in signature(command).parameters.items()
     ]
+    if _BOOTSTRAP in hints:
+        added = _profile_hints()
+        hints |= added
+        parameters += [
+            Parameter(_PROFILE, Parameter.KEYWORD_ONLY, default=None, annotation=added[_PROFILE]),
+            Parameter(_CONTEXT, Parameter.KEYWORD_ONLY, annotation=added[_CONTEXT]),
+        ]
 
     def declared(**arguments: Any) -> None:
+        if _BOOTSTRAP in arguments:
+            _choose_cluster(arguments, arguments.pop(_CONTEXT), arguments.pop(_PROFILE))
         command(**arguments)
 
     declared.__doc__, declared.__annotations__ = command.__doc__, hints
     declared.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]  # missing in typeshed
     return declared
+
+
+def _profile_hints() -> dict[str, Any]:
+    import typer
+
+    from penstock.cli.completion import complete_profiles
+
+    option = typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A cluster of penstock profile. --bootstrap-server takes precedence.",
+        autocompletion=complete_profiles,
+    )
+    return {_PROFILE: Annotated[str | None, option], _CONTEXT: typer.Context}
+
+
+def _choose_cluster(arguments: dict[str, Any], context: Any, profile: str | None) -> None:
+    """Replace the default of --bootstrap-server by the servers of a profile."""
+    from penstock.cli.profiles import ProfileError, bootstrap_of
+    from penstock.cli.session import fail
+
+    source = context.get_parameter_source(_BOOTSTRAP)
+    # The directory of penstock up names its brokers.
+    if source.name != "DEFAULT" or (profile is None and arguments.get("directory") is not None):
+        return
+    try:
+        arguments[_BOOTSTRAP] = bootstrap_of(profile) or arguments[_BOOTSTRAP]
+    except ProfileError as error:
+        fail(context.command_path.partition(" ")[2], str(error))
 
 
 def _typer_hints(command: Callable[..., None]) -> Iterator[tuple[str, Any]]:

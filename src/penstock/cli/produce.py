@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from penstock.cli.completion import complete_topics
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, with_client
 from penstock.limits import MAX_PRODUCED_LINE_BYTES
 
@@ -22,7 +23,12 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def produce_command(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="The topic to write to.", autocompletion=complete_topics
+        ),
+    ],
     key_separator: Annotated[
         str | None,
         typer.Option(

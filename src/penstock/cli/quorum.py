@@ -3,13 +3,16 @@ quorum)."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.output import AsJson, print_json, print_table
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
 from penstock.ids import NO_UUID, parse_uuid, uuid_text
 
@@ -34,18 +37,53 @@ def describe_command(
         bool,
         typer.Option("--replication", help="Show the replication state of every replica."),
     ] = False,
+    as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Show the leader, voters and observers of the controller quorum."""
 
-    async def work(client: Client) -> list[str]:
-        quorum = await client.admin.describe_quorum()
-        if replication:
-            return replication_lines(quorum, client.cluster.world.clock.now_ms())
-        return status_lines((await client.admin.describe_cluster()).id, quorum)
+    async def work(client: Client) -> tuple[str, QuorumInfo, int]:
+        return (
+            (await client.admin.describe_cluster()).id,
+            await client.admin.describe_quorum(),
+            client.cluster.world.clock.now_ms(),
+        )
 
-    for line in with_client("quorum describe", bootstrap_server, work):
+    cluster_id, quorum, now_ms = with_client("quorum describe", bootstrap_server, work)
+    if as_json:
+        print_json(_as_object(cluster_id, quorum))
+        return
+    if replication and sys.stdout.isatty():
+        heading = ["ID", "DIRECTORY", "LOG END", "LAG", "LAST FETCH", "CAUGHT UP", "STATUS"]
+        print_table(heading, _replication_rows(quorum, now_ms))
+        return
+    lines = replication_lines(quorum, now_ms) if replication else status_lines(cluster_id, quorum)
+    for line in lines:
         print(line)
+
+
+def _as_object(cluster_id: str, quorum: QuorumInfo) -> dict[str, Any]:
+    end = quorum.leader.log_end_offset
+
+    def replica(each: QuorumReplica) -> dict[str, Any]:
+        return {
+            "id": each.id,
+            "directory_id": uuid_text(each.directory_id),
+            "endpoints": each.endpoints,
+            "log_end_offset": each.log_end_offset,
+            "lag": end - each.log_end_offset,
+            "last_fetch_ms": each.last_fetch_ms,
+            "last_caught_up_ms": each.last_caught_up_ms,
+        }
+
+    return {
+        "cluster": cluster_id,
+        "leader": quorum.leader_id,
+        "epoch": quorum.leader_epoch,
+        "high_watermark": quorum.high_watermark,
+        "voters": [replica(voter) for voter in quorum.voters],
+        "observers": [replica(observer) for observer in quorum.observers],
+    }
 
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, do nothing.")]
@@ -87,6 +125,7 @@ def remove_command(
         typer.Option("--directory-id", help="Its directory id. Default: that of the voter now."),
     ] = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Make a voter of the quorum an observer."""
@@ -94,6 +133,11 @@ def remove_command(
         given = None if directory_id is None else parse_uuid(directory_id)
     except ValueError as error:
         fail("quorum remove", str(error))
+    confirm(
+        "quorum remove",
+        f"Remove controller {controller_id} from the voters of the quorum?",
+        yes=yes or dry_run,
+    )
 
     async def work(client: Client) -> UUID:
         found = given
@@ -144,19 +188,26 @@ def status_lines(cluster_id: str, quorum: QuorumInfo) -> list[str]:
 
 def replication_lines(quorum: QuorumInfo, now_ms: int | None) -> list[str]:
     """Return one line per replica; with `now_ms`, timestamps are shown relative to it."""
-    leader = quorum.leader
-    followers = [voter for voter in quorum.voters if voter.id != leader.id]
-    rows = [_HEADING]
-    for status, replicas in (
-        ("Leader", [leader]),
-        ("Follower", followers),
-        ("Observer", quorum.observers),
-    ):
-        rows += [_row(replica, leader, status, now_ms) for replica in replicas]
+    rows = [_HEADING, *_replication_rows(quorum, now_ms)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADING))]
     return [
         "".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True))
         for row in rows
+    ]
+
+
+def _replication_rows(quorum: QuorumInfo, now_ms: int | None) -> list[list[str]]:
+    leader = quorum.leader
+    followers = [voter for voter in quorum.voters if voter.id != leader.id]
+    by_status = (
+        ("Leader", [leader]),
+        ("Follower", followers),
+        ("Observer", quorum.observers),
+    )
+    return [
+        _row(replica, leader, status, now_ms)
+        for status, replicas in by_status
+        for replica in replicas
     ]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import moves, plan_tables
+from penstock.cli.output import print_json
 from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def rebalance_command(
             return
         view, plan = await _plan(client, tolerance / 100)
         if as_json:
-            print(json.dumps(plan_tables.plan_as_json(view, plan), separators=(",", ":")))
+            print_json(plan_tables.plan_as_json(view, plan))
         else:
             plan_tables.print_plan(view, plan)
         if execute:

@@ -34,7 +34,12 @@ class CommandFailed(Exception):
 
 
 def with_client(
-    command: str, bootstrap: str, work: Callable[[Client], Coroutine[Any, Any, T]]
+    command: str,
+    bootstrap: str,
+    work: Callable[[Client], Coroutine[Any, Any, T]],
+    *,
+    request_timeout_s: float = 30.0,
+    api_timeout_s: float | None = None,
 ) -> T:
     """Run `work` with a client.
 
@@ -47,7 +52,13 @@ def with_client(
 
     async def main(world: World) -> T:
         try:
-            client = Client(world, bootstrap, client_id="penstock-cli")
+            client = Client(
+                world,
+                bootstrap,
+                client_id="penstock-cli",
+                request_timeout_s=request_timeout_s,
+                api_timeout_s=api_timeout_s,
+            )
         except ValueError as error:
             raise CommandFailed(str(error)) from error
         async with client:

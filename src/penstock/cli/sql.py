@@ -6,14 +6,15 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.output import print_table
 from penstock.cli.pipeline.commands import ALL_CORES, Master, report_errors
-from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, table
+from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,8 +65,7 @@ def sql_command(
                 result = query_topics(spark, query, bootstrap_server, samples)
                 for sample in samples.values():
                     _print_sample(sample)
-                for line in _lines(result, as_json=as_json):
-                    print(line)
+                _print_rows(result, as_json=as_json)
                 sys.stdout.flush()
             except PySparkException as error:
                 raise CommandFailed(_with_advice(spark_reason(str(error)))) from error
@@ -100,13 +100,14 @@ def _print_sample(sample: TopicSample) -> None:
     )
 
 
-def _lines(result: DataFrame, *, as_json: bool) -> Iterator[str]:
+def _print_rows(result: DataFrame, *, as_json: bool) -> None:
     columns = result.columns
     if as_json:
         for row in result.toLocalIterator():
-            yield json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False)
+            values = dict(zip(columns, map(_plain, row), strict=True))
+            print(json.dumps(values, ensure_ascii=False))
     else:
-        yield from table(columns, [[_text(cell) for cell in row] for row in result.collect()])
+        print_table(columns, [[_text(cell) for cell in row] for row in result.collect()])
 
 
 def _plain(cell: Any) -> Any:

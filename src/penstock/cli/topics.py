@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completion import complete_topics
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.output import AsJson, print_json, print_line, print_table
 from penstock.cli.session import (
     LOCAL,
     BootstrapServer,
@@ -26,9 +30,15 @@ if TYPE_CHECKING:
     from penstock.client.client import Client
     from penstock.client.metadata import PartitionInfo, TopicInfo
 
+    Described = tuple[TopicInfo, list[ConfigEntry]]
+
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The topic's name.", autocompletion=complete_topics),
+]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option(
@@ -38,7 +48,7 @@ Configs = Annotated[
 
 
 def create_command(
-    name: Name,
+    name: NewName,
     partitions: Annotated[
         int | None,
         typer.Option(min=1, help="Number of partitions. Default: the broker's num.partitions."),
@@ -68,20 +78,46 @@ def create_command(
     print(f"Created topic {name}.")
 
 
-def list_command(bootstrap_server: BootstrapServer = LOCAL) -> None:
-    """List the names of all topics."""
+def list_command(as_json: AsJson = False, bootstrap_server: BootstrapServer = LOCAL) -> None:
+    """List all topics. In a pipe, only their names are printed."""
 
-    async def work(client: Client) -> list[str]:
-        return await client.admin.list_topics()
+    async def work(client: Client) -> list[TopicInfo]:
+        return await client.admin.describe_topics()
 
-    for name in with_client("topics list", bootstrap_server, work):
-        print(name)
+    topics = [_summary(topic) for topic in with_client("topics list", bootstrap_server, work)]
+    if as_json:
+        print_json(topics)
+    elif sys.stdout.isatty():
+        heading = ["NAME", "PARTITIONS", "RF", "UNDER-REPL", "OFFLINE"]
+        print_table(heading, [[str(cell) for cell in topic.values()][:5] for topic in topics])
+    else:
+        for topic in topics:
+            print(topic["name"])
+
+
+def _summary(topic: TopicInfo) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "partitions": len(topic.partitions),
+        "replication_factor": _factor(topic),
+        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
+        "offline": sum(each.leader < 0 for each in topic.partitions),
+        "internal": topic.internal,
+    }
+
+
+def _factor(topic: TopicInfo) -> int:
+    return len(topic.partitions[0].replicas) if topic.partitions else 0
 
 
 def describe_command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="The topic's name. Default: all topics."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="The topic's name. Default: all topics.",
+            autocompletion=complete_topics,
+        ),
     ] = None,
     under_replicated: Annotated[
         bool,
@@ -96,29 +132,35 @@ def describe_command(
     at_min_isr: Annotated[
         bool, typer.Option("--at-min-isr", help="Only partitions at min.insync.replicas.")
     ] = False,
+    as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Show partitions, replicas and configs of a topic, or of all topics."""
+    partition_filter = PartitionFilter(
+        under_replicated=under_replicated,
+        unavailable=offline,
+        under_min_isr=under_min_isr,
+        at_min_isr=at_min_isr,
+    )
 
-    async def work(client: Client) -> list[str]:
-
-        partition_filter = PartitionFilter(
-            under_replicated=under_replicated,
-            unavailable=offline,
-            under_min_isr=under_min_isr,
-            at_min_isr=at_min_isr,
-        )
+    async def work(client: Client) -> tuple[list[Described], set[int]]:
         topics = await client.admin.describe_partitions([] if name is None else [name])
-        return await describe_lines(client, topics, partition_filter)
+        return await _describe(client, topics)
 
-    for line in with_client("topics describe", bootstrap_server, work):
-        print(line)
+    described, live = with_client("topics describe", bootstrap_server, work)
+    if as_json:
+        print_json([_as_object(*each, live, partition_filter) for each in described])
+    elif sys.stdout.isatty():
+        for topic, configs in described:
+            _print_topic(topic, configs, live, partition_filter)
+    else:
+        for topic, configs in described:
+            for line in topic_lines(topic, configs, live, partition_filter):
+                print(line)
 
 
-async def describe_lines(
-    client: Client, topics: list[TopicInfo], partition_filter: PartitionFilter
-) -> list[str]:
-    """Return the lines of kafka-topics.sh --describe."""
+async def _describe(client: Client, topics: list[TopicInfo]) -> tuple[list[Described], set[int]]:
+    """Return topics with their configs, and the live brokers."""
     from penstock.client.admin.configs import ConfigResourceType
 
     live = (
@@ -126,15 +168,86 @@ async def describe_lines(
         if topics
         else set()
     )
-    lines: list[str] = []
-    for topic in topics:
-        lines += topic_lines(
-            topic,
-            await client.admin.describe_configs(ConfigResourceType.TOPIC, topic.name),
-            live,
-            partition_filter,
-        )
-    return lines
+    return [
+        (topic, await client.admin.describe_configs(ConfigResourceType.TOPIC, topic.name))
+        for topic in topics
+    ], live
+
+
+async def describe_lines(
+    client: Client, topics: list[TopicInfo], partition_filter: PartitionFilter
+) -> list[str]:
+    """Return the lines of kafka-topics.sh --describe."""
+    described, live = await _describe(client, topics)
+    return [
+        line
+        for topic, configs in described
+        for line in topic_lines(topic, configs, live, partition_filter)
+    ]
+
+
+def _print_topic(
+    topic: TopicInfo,
+    configs: Sequence[ConfigEntry],
+    live: Collection[int],
+    partition_filter: PartitionFilter,
+) -> None:
+    """Print a topic as a table."""
+    shown = _matching(topic, configs, live, partition_filter)
+    if partition_filter.filtered and not shown:
+        return
+    overridden = _overridden(configs)
+    print_line(
+        f"{topic.name}  id {uuid_text(topic.id)}  partitions {len(topic.partitions)}  "
+        f"replication factor {_factor(topic)}"
+    )
+    if overridden:
+        print_line(f"configs {', '.join(overridden)}")
+    heading = ["PARTITION", "LEADER", "REPLICAS", "IN SYNC", "ELR", "STATE"]
+    rows = [
+        [
+            str(partition.index),
+            "none" if partition.leader < 0 else str(partition.leader),
+            _ids(partition.replicas),
+            _ids(partition.isr) or "-",
+            _ids(partition.elr) or "-",
+            _state(partition, live),
+        ]
+        for partition in shown
+    ]
+    print_table(heading, rows)
+    print()
+
+
+def _state(partition: PartitionInfo, live: Collection[int]) -> str:
+    if partition.leader not in live:
+        return "offline"
+    return "under-replicated" if len(partition.isr) < len(partition.replicas) else "ok"
+
+
+def _as_object(
+    topic: TopicInfo,
+    configs: Sequence[ConfigEntry],
+    live: Collection[int],
+    partition_filter: PartitionFilter,
+) -> dict[str, Any]:
+    return {
+        **_summary(topic),
+        "id": uuid_text(topic.id),
+        "partitions": [
+            {
+                "partition": partition.index,
+                "leader": partition.leader if partition.leader >= 0 else None,
+                "leader_epoch": partition.leader_epoch,
+                "replicas": partition.replicas,
+                "isr": partition.isr,
+                "elr": partition.elr,
+                "state": _state(partition, live),
+            }
+            for partition in _matching(topic, configs, live, partition_filter)
+        ],
+        "configs": dict(config.split("=", 1) for config in _overridden(configs)),
+    }
 
 
 def alter_command(
@@ -172,8 +285,9 @@ def alter_command(
     print(f"Altered topic {name}.")
 
 
-def delete_command(name: Name, bootstrap_server: BootstrapServer = LOCAL) -> None:
+def delete_command(name: Name, yes: Yes = False, bootstrap_server: BootstrapServer = LOCAL) -> None:
     """Delete a topic and all its records."""
+    confirm("topics delete", f"Delete topic {name} and all its records?", yes=yes)
 
     async def work(client: Client) -> None:
         await client.admin.delete_topic(name)
@@ -214,23 +328,38 @@ def topic_lines(
     live: Collection[int],
     partition_filter: PartitionFilter,
 ) -> Iterator[str]:
+    overridden = _overridden(configs)
+    if not partition_filter.filtered and (overridden or not partition_filter.overrides):
+        yield _heading(topic, overridden)
+    if not partition_filter.overrides:
+        for partition in _matching(topic, configs, live, partition_filter):
+            yield _partition_line(topic, partition)
+
+
+def _matching(
+    topic: TopicInfo,
+    configs: Sequence[ConfigEntry],
+    live: Collection[int],
+    partition_filter: PartitionFilter,
+) -> list[PartitionInfo]:
+    min_isr = next(
+        (int(config.value or 1) for config in configs if config.name == MIN_IN_SYNC_REPLICAS), 1
+    )
+    return [
+        partition
+        for partition in topic.partitions
+        if partition_filter.matches(partition, min_isr, live)
+    ]
+
+
+def _overridden(configs: Sequence[ConfigEntry]) -> list[str]:
     from penstock.config.setting import ConfigSource
 
-    overridden = [
+    return [
         f"{config.name}={config.value or ''}"
         for config in _in_kafkas_order(configs)
         if config.source != ConfigSource.DEFAULT
     ]
-    if not partition_filter.filtered and (overridden or not partition_filter.overrides):
-        yield _heading(topic, overridden)
-    if not partition_filter.overrides:
-        min_isr = next(
-            (int(config.value or 1) for config in configs if config.name == MIN_IN_SYNC_REPLICAS),
-            1,
-        )
-        for partition in topic.partitions:
-            if partition_filter.matches(partition, min_isr, live):
-                yield _partition_line(topic, partition)
 
 
 def _in_kafkas_order(configs: Sequence[ConfigEntry]) -> list[ConfigEntry]:
@@ -251,8 +380,7 @@ def _java_hash(text: str) -> int:
 
 def _heading(topic: TopicInfo, configs: list[str]) -> str:
     topic_id = [f"TopicId: {uuid_text(topic.id)}"] if topic.id != NO_UUID else []
-    factor = len(topic.partitions[0].replicas) if topic.partitions else 0
-    numbers = [f"PartitionCount: {len(topic.partitions)}", f"ReplicationFactor: {factor}"]
+    numbers = [f"PartitionCount: {len(topic.partitions)}", f"ReplicationFactor: {_factor(topic)}"]
     return "\t".join([f"Topic: {topic.name}", *topic_id, *numbers, f"Configs: {','.join(configs)}"])
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, table, with_client
+from penstock.cli.completion import complete_transactional_ids
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.output import AsJson, print_json, print_line, print_table
+from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.admin.transactions import OpenTransaction, TransactionDescription
     from penstock.client.client import Client
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 _STATES = (
     "Empty",
     "Ongoing",
@@ -80,7 +81,12 @@ def list_command(
 
 
 def describe_command(
-    transactional_id: Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")],
+    transactional_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The transactional id.", autocompletion=complete_transactional_ids
+        ),
+    ],
     as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
@@ -96,25 +102,22 @@ def describe_command(
     open_ms = None if described.start_ms is None else max(now_ms - described.start_ms, 0)
     partitions = [str(partition) for partition in sorted(described.partitions)]
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "transactional_id": transactional_id,
-                    "coordinator": described.coordinator_id,
-                    "producer_id": described.producer_id,
-                    "producer_epoch": described.producer_epoch,
-                    "state": described.state,
-                    "timeout_ms": described.timeout_ms,
-                    "start_ms": described.start_ms,
-                    "open_ms": open_ms,
-                    "partitions": partitions,
-                },
-                separators=(",", ":"),
-            )
+        print_json(
+            {
+                "transactional_id": transactional_id,
+                "coordinator": described.coordinator_id,
+                "producer_id": described.producer_id,
+                "producer_epoch": described.producer_epoch,
+                "state": described.state,
+                "timeout_ms": described.timeout_ms,
+                "start_ms": described.start_ms,
+                "open_ms": open_ms,
+                "partitions": partitions,
+            }
         )
         return
     since = "" if open_ms is None else f"  open for {open_ms / 1000:g} s"
-    print(f"transactional id {transactional_id}  {described.state}{since}")
+    print_line(f"transactional id {transactional_id}  {described.state}{since}")
     print(
         f"coordinator {described.coordinator_id}  producer {described.producer_id} epoch "
         f"{described.producer_epoch}  timeout {described.timeout_ms / 1000:g} s"
@@ -126,7 +129,11 @@ def describe_command(
 def abort_command(
     transactional_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Abort the transaction of this transactional id."),
+        typer.Argument(
+            metavar="[ID]",
+            help="Abort the transaction of this transactional id.",
+            autocompletion=complete_transactional_ids,
+        ),
     ] = None,
     topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="The topic of a hanging transaction.")
@@ -137,6 +144,7 @@ def abort_command(
     start_offset: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="The offset at which it starts.")
     ] = None,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Abort a transaction.
@@ -153,6 +161,12 @@ def abort_command(
             "give either a transactional id, or --topic, --partition and --start-offset of a "
             "hanging transaction (see penstock transactions find-hanging)",
         )
+    aborted = (
+        f"producer {transactional_id}"
+        if transactional_id is not None
+        else f"{topic}-{partition} at offset {start_offset}"
+    )
+    confirm("transactions abort", f"Abort the transaction of {aborted}?", yes=yes)
 
     async def work(client: Client) -> str:
         if transactional_id is not None:
@@ -182,6 +196,7 @@ def end_command(
             "lost.",
         ),
     ] = False,
+    yes: Yes = False,
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """End the open transactions of an exactly-once Spark sink whose query does not come back.
@@ -190,6 +205,7 @@ def end_command(
     still running fails. It may be started again.
     """
     command = "transactions end"
+    confirm(command, f"End the open transactions of sink {sink}?", yes=yes)
     try:
         import pyspark  # noqa: F401 - checks that it is installed
     except ImportError:
@@ -261,7 +277,6 @@ def find_hanging_command(
 
 def _print(heading: list[str], rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(rows, separators=(",", ":")))
+        print_json(rows)
         return
-    for line in table(heading, [[str(cell) for cell in row.values()] for row in rows]):
-        print(line)
+    print_table(heading, [[str(cell) for cell in row.values()] for row in rows])

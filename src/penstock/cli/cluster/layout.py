@@ -20,6 +20,9 @@ PROPERTIES = "server.properties"
 LOG = "penstock.log"
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
+# The port at which Prometheus's exporters for Kafka listen by convention.
+DEFAULT_METRICS_PORT = 9404
+METRICS = "penstock.metrics.listener"
 FIRST_CONTROLLER = 101
 # Below the kernel's ephemeral ports: an outgoing connection could use one while its node is down.
 _FREE_PORTS = range(16_384, 32_768)
@@ -47,6 +50,8 @@ class NodeLayout:
     roles: tuple[str, ...]
     broker_port: int | None = None
     controller_port: int | None = None
+    # None if the node was created by a release without metrics.
+    metrics_port: int | None = None
 
     @property
     def port(self) -> int:
@@ -102,20 +107,27 @@ def plan(
             f"{brokers} brokers from port {port} on need ports above 65535: use a lower --port"
         )
     broker_ports = list(range(port, port + brokers)) if port else free_ports(brokers, set())
-    ports, controller_ports = (
-        iter(broker_ports),
-        iter(free_ports(controllers or brokers, set(broker_ports))),
+    node_count = brokers + (controllers or 0)
+    other_ports = free_ports((controllers or brokers) + node_count, set(broker_ports))
+    ports, controller_ports = iter(broker_ports), iter(other_ports[node_count:])
+    metrics_ports = iter(
+        metrics_ports_from(
+            DEFAULT_METRICS_PORT if port == DEFAULT_PORT else 0, other_ports[:node_count]
+        )
     )
     if controllers is None:
         roles = ("broker", "controller")
         nodes = [
-            NodeLayout(node_id, roles, next(ports), next(controller_ports))
+            NodeLayout(node_id, roles, next(ports), next(controller_ports), next(metrics_ports))
             for node_id in range(1, brokers + 1)
         ]
     else:
-        nodes = [NodeLayout(node_id, ("broker",), next(ports)) for node_id in range(1, brokers + 1)]
+        nodes = [
+            NodeLayout(node_id, ("broker",), next(ports), None, next(metrics_ports))
+            for node_id in range(1, brokers + 1)
+        ]
         nodes += [
-            NodeLayout(node_id, ("controller",), None, next(controller_ports))
+            NodeLayout(node_id, ("controller",), None, next(controller_ports), next(metrics_ports))
             for node_id in range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers)
         ]
     return Layout(cluster_id, tuple(racks), dict(settings), tuple(nodes))
@@ -125,15 +137,26 @@ def with_broker(layout: Layout) -> Layout:
     """Add a broker on the port after the last; the quorum is unchanged."""
     last = max(layout.brokers, key=lambda node: node.id)
     port = max(node.port for node in layout.brokers) + 1
-    if port > 65_535 or not is_free(port):
-        used = {
-            used_port
-            for node in layout.nodes
-            for used_port in (node.broker_port, node.controller_port)
-            if used_port
-        }
+    used = {
+        used_port
+        for node in layout.nodes
+        for used_port in (node.broker_port, node.controller_port, node.metrics_port)
+        if used_port
+    }
+    if port > 65_535 or port in used or not is_free(port):
         (port,) = free_ports(1, used)
-    return replace(layout, nodes=(*layout.nodes, NodeLayout(last.id + 1, ("broker",), port)))
+    (metrics_port,) = free_ports(1, {*used, port})
+    added = NodeLayout(last.id + 1, ("broker",), port, None, metrics_port)
+    return replace(layout, nodes=(*layout.nodes, added))
+
+
+def metrics_ports_from(first: int, others: Sequence[int]) -> list[int]:
+    """Return the ports from `first` on that are free, and other free ones in the place of those
+    that are not. 0 as the first takes the others."""
+    return [
+        first + number if first and is_free(first + number) else other
+        for number, other in enumerate(others)
+    ]
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -142,6 +165,11 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise LayoutError(
                 f"{name} cannot be given with -c: it differs between nodes, and penstock up sets it"
             )
+    if settings.get(METRICS):
+        raise LayoutError(
+            f"{METRICS} cannot be given with -c: it differs between nodes, and penstock up sets "
+            "it. An empty value turns metrics off"
+        )
     for name in _DIRECTORIES:
         absolute = [
             path for path in settings.get(name, "").split(",") if path.strip().startswith("/")
@@ -173,6 +201,7 @@ def properties_of(
         **_internal_topics(len(layout.brokers)),
         "transaction.two.phase.commit.enable": "true",
         "group.initial.rebalance.delay.ms": "0",
+        METRICS: f"http://{HOST}:{node.metrics_port}" if node.metrics_port else "",
         **layout.settings,
         **(given or {}),
     }
@@ -198,15 +227,28 @@ def _internal_topics(brokers: int) -> dict[str, str]:
 
 def describe_stopped(node: NodeLayout, directory: Path) -> dict[str, Any]:
     """Return a stopped node's entry of `nodes list --json`."""
-    home = str(directory / str(node.id))
+    home = directory / str(node.id)
     return {
         "id": node.id,
         "pid": None,
         "roles": list(node.roles),
         "port": node.port,
-        "dir": home,
+        "dir": str(home),
+        "metrics": metrics_address(home / PROPERTIES),
         "state": "stopped",
     }
+
+
+def metrics_address(file: Path) -> str | None:
+    """Return the host and port of a node's metrics, from its server.properties; None if it has
+    none."""
+    if not file.exists():
+        return None
+    for line in reversed(file.read_text().splitlines()):
+        name, _equals, value = line.partition("=")
+        if name.strip() == METRICS:
+            return value.strip().lower().removeprefix("http://").rstrip("/") or None
+    return None
 
 
 def check_properties(file: Path, given: Mapping[str, str]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.cluster import control, layout
-from penstock.cli.session import fail, table, with_client
+from penstock.cli.output import print_json, print_table
+from penstock.cli.session import fail, with_client
 
 Directory = Annotated[Path, typer.Option("--dir", help="The directory of penstock up.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="The ids of the nodes.")]
@@ -29,16 +29,21 @@ def list_command(
     """List the nodes and their state."""
     nodes = _list("nodes list", directory)
     if as_json:
-        print(json.dumps(nodes, separators=(",", ":")))
+        print_json(nodes)
         return
-    names = ("id", "pid", "roles", "port", "state", "dir")
+    names = ("id", "pid", "roles", "port", "metrics", "state", "dir")
     shown = [
-        {**node, "pid": node["pid"] or "-", "roles": ",".join(node["roles"])} for node in nodes
+        {
+            **node,
+            "pid": node["pid"] or "-",
+            "roles": ",".join(node["roles"]),
+            "metrics": node.get("metrics") or "-",
+        }
+        for node in nodes
     ]
-    for line in table(
+    print_table(
         [name.upper() for name in names], [[str(node[name]) for name in names] for node in shown]
-    ):
-        print(line)
+    )
 
 
 def kill_command(

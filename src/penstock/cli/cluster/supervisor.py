@@ -34,7 +34,8 @@ _SIGNALS = {
 
 class Supervisor:
     """`probe` runs in a child process until the cluster is ready, then `announce` is called.
-    `add_broker` returns the layout with another broker, whose directory it has prepared."""
+    `add_broker` returns the layout with another broker, whose directory it has prepared. The
+    cluster stops when the other end of `lifeline` is closed."""
 
     def __init__(
         self,
@@ -45,10 +46,12 @@ class Supervisor:
         probe: Callable[[], int],
         announce: Callable[[], None],
         add_broker: Callable[[Layout], Layout],
+        lifeline: socket.socket | None = None,
     ) -> None:
         self._directory, self._layout = directory, layout
         self._serve, self._probe, self._announce = serve, probe, announce
         self._add_broker = add_broker
+        self._lifeline = lifeline
         self._nodes = {
             node.id: NodeProcess(node, directory / str(node.id)) for node in layout.nodes
         }
@@ -73,6 +76,11 @@ class Supervisor:
             wakeups, selectors.EVENT_READ, lambda: self._handle_signals(wakeups.recv(1024))
         )
         requests = control.ControlServer(self._directory, self._selector, self._begin)
+        if self._lifeline is not None:
+            lifeline = self._lifeline
+            self._selector.register(
+                lifeline, selectors.EVENT_READ, lambda: self._lifeline_closed(lifeline)
+            )
         for node in self._nodes.values():
             self._start(node)
         while self._stopping_until is None or self._alive():
@@ -126,6 +134,10 @@ class Supervisor:
         else:
             self._failure = self._failure or "the cluster did not become ready"
             self._stop()
+
+    def _lifeline_closed(self, lifeline: socket.socket) -> None:
+        self._selector.unregister(lifeline)
+        self._stop()
 
     def _stop(self) -> None:
         """Stop brokers before controllers, which brokers need for a controlled shutdown.

@@ -5,7 +5,6 @@ A single node runs in this process. Several nodes run in processes of their own 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +12,18 @@ from typing import Annotated, NoReturn
 
 from penstock.cli.cluster.layout import (
     CLUSTER,
+    DEFAULT_METRICS_PORT,
     DEFAULT_PORT,
     HOST,
     LOG,
+    METRICS,
     PROPERTIES,
     check_properties,
+    free_ports,
+    metrics_ports_from,
     replace_file,
 )
+from penstock.cli.log_output import log_to
 from penstock.cli.options import Argument, Option
 from penstock.config.node import ConfigError, NodeConfig, read_node_config
 from penstock.errors import KafkaError
@@ -39,7 +43,6 @@ _SINGLE_BROKER = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Errors of a node's start that are reported in one line, without a traceback.
 START_ERRORS = (ConfigError, KafkaError, OSError, ValueError)
 
@@ -124,7 +127,7 @@ def start_command(
         config = read_node_config(
             properties.read_bytes(), str(properties), parse_settings(override or [])
         )
-        log_to(None, config.warnings)
+        log_to(config, None)
         serve(config, announce)
     except START_ERRORS as error:
         _exit_with("start", error)
@@ -133,11 +136,13 @@ def start_command(
 def _up_single(home: Path, port: int | None, given: dict[str, str]) -> None:
     """Run one node in this process."""
     properties = _write_properties(
-        home, {**given, **({} if port is None else {"listeners": _listeners(port)})}
+        home,
+        {**given, **({} if port is None else {"listeners": _listeners(port)})},
+        first_metrics_port=DEFAULT_METRICS_PORT if port in (None, DEFAULT_PORT) else 0,
     )
     config = read_node_config(properties.read_bytes(), str(properties))
     _format_if_new(config)
-    log_to(home / LOG, config.warnings)
+    log_to(config, home / LOG)
     serve(config, announce)
 
 
@@ -184,7 +189,7 @@ def _listeners(port: int) -> str:
     return f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:0"
 
 
-def _write_properties(home: Path, given: dict[str, str]) -> Path:
+def _write_properties(home: Path, given: dict[str, str], *, first_metrics_port: int) -> Path:
     """Write the node's server.properties at its first start, and return the file.
 
     Later starts use the file as it is; settings that differ from it are refused.
@@ -194,6 +199,7 @@ def _write_properties(home: Path, given: dict[str, str]) -> Path:
         check_properties(file, given)
         return file
     home.mkdir(parents=True, exist_ok=True)
+    (metrics_port,) = metrics_ports_from(first_metrics_port, free_ports(1, set()))
     values = {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
@@ -201,6 +207,7 @@ def _write_properties(home: Path, given: dict[str, str]) -> Path:
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(home / "data"),
         **_SINGLE_BROKER,
+        METRICS: f"http://{HOST}:{metrics_port}",
         **given,
     }
     replace_file(file, "".join(f"{name}={value}\n" for name, value in values.items()))
@@ -229,7 +236,7 @@ def serve_node(home: Path, ready: Callable[[], None]) -> int:
     file = home / PROPERTIES
     try:
         config = read_node_config(file.read_bytes(), str(file))
-        log_to(home / LOG, config.warnings)
+        log_to(config, home / LOG)
         serve(config, lambda _bootstrap_servers: ready())
     except START_ERRORS as error:
         print(reason_of(error), file=sys.stderr)
@@ -239,13 +246,6 @@ def serve_node(home: Path, ready: Callable[[], None]) -> int:
 
 def announce(bootstrap_servers: str) -> None:
     print(f"ready bootstrap.servers={bootstrap_servers}", flush=True)
-
-
-def log_to(file: Path | None, warnings: tuple[str, ...]) -> None:
-    """Log to a file, or to stderr without one."""
-    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, filename=file)
-    for warning in warnings:
-        logging.getLogger("penstock").warning(warning)
 
 
 def reason_of(error: Exception) -> str:

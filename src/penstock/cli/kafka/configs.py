@@ -1,4 +1,4 @@
-"""kafka-configs.sh: describe and alter configs of topics, brokers and groups."""
+"""kafka-configs.sh: describe and alter configs of topics, brokers, their loggers and groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
 from penstock.cli.kafka.session import read_settings, with_admin
-from penstock.errors import KafkaError
+from penstock.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from penstock.client.admin.configs import ConfigEntry, ConfigResourceType
@@ -28,11 +28,12 @@ _OPTIONS = {
     "alter": Option("Alter configs of an entity."),
     "describe": Option("Describe configs of an entity."),
     "all": Option("With --describe: all configs, including defaults."),
-    "entity-type": Option("topics, brokers or groups.", "String"),
+    "entity-type": Option("topics, brokers, broker-loggers or groups.", "String"),
     "entity-name": Option("The name of a topic, or the id of a broker or group.", "String"),
     "entity-default": Option("The cluster-wide default configs of brokers."),
     "topic": Option("A topic's name.", "String"),
     "broker": Option("A broker's id.", "String"),
+    "broker-logger": Option("A broker's id for its loggers.", "String"),
     "group": Option("A group's id.", "String"),
     "broker-defaults": Option("Same as --entity-type brokers --entity-default."),
     "add-config": Option("Configs to set: k1=v1,k2=[v1,v2,v2],k3=v3.", "String"),
@@ -46,6 +47,7 @@ _SOURCES = {
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _BROKER_DEFAULTS = ""
@@ -87,6 +89,7 @@ def _entity(options: Options) -> tuple[str, str | None]:
     kinds += (
         ["topics"] * options.has("topic")
         + ["brokers"] * options.has("broker", "broker-defaults")
+        + ["broker-loggers"] * options.has("broker-logger")
         + ["groups"] * options.has("group")
     )
     if not kinds:
@@ -97,17 +100,17 @@ def _entity(options: Options) -> tuple[str, str | None]:
         raise Refused(
             f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}"
         )
-    if more or kind not in ("topics", "brokers", "groups"):
+    if more or kind not in ("topics", "brokers", "broker-loggers", "groups"):
         raise Refused(
             f"configs of {' and '.join(kinds)} are not supported: Penstock has configs of topics, "
-            "brokers and groups"
+            "brokers, their loggers and groups"
         )
     if not options.has("bootstrap-server"):
         raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
     name = next(
         (
             options.value(option)
-            for option in ("entity-name", "topic", "broker", "group")
+            for option in ("entity-name", "topic", "broker", "broker-logger", "group")
             if options.has(option)
         ),
         None,
@@ -119,10 +122,13 @@ def _entity(options: Options) -> tuple[str, str | None]:
 
 
 def _check(options: Options, kind: str, name: str | None) -> None:
-    if kind == "brokers" and name and not name.isdecimal():
+    if kind in ("brokers", "broker-loggers") and name and not name.isdecimal():
         raise Refused(
-            f"The entity name for brokers must be a valid integer broker id, but it is: {name}"
+            f"The entity name for {kind} must be a valid integer broker id, but it is: {name}"
         )
+    if kind == "broker-loggers" and not name:
+        action = "alter" if options.has("alter") else "describe"
+        raise Refused(f"An entity name must be specified with --{action} of {kind}")
     if options.has("describe") and kind != "brokers" and name == _BROKER_DEFAULTS:
         raise Refused(f"--entity-default must not be specified with --describe of {kind}")
     if options.has("alter"):
@@ -151,6 +157,13 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
         put = read_settings(file)
     deleted = (options.value("delete-config") or "").split(",")
     delete = [key.strip() for key in deleted if key.strip()]
+    if kind == "broker-loggers":
+        entries = await client.admin.describe_configs(_resource(kind), name or "")
+        unknown = sorted({*put, *delete} - {entry.name for entry in entries})
+        if unknown:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Invalid broker logger(s): {','.join(unknown)}"
+            )
     await client.admin.alter_configs(_resource(kind), name or "", put=put, delete=delete)
     if name:
         print(f"Completed updating config for {kind[:-1]} {name}.")
@@ -174,7 +187,7 @@ async def _describe_entity(client: Client, kind: str, name: str, *, show_all: bo
         print(f"{'All' if show_all else 'Dynamic'} configs for {kind[:-1]} {name} are:")
     else:
         print(f"Default configs for {kind} in the cluster are:")
-    dynamic_source = {"topics": 1, "groups": 8}.get(kind) or (2 if name else 3)
+    dynamic_source = {"topics": 1, "broker-loggers": 6, "groups": 8}.get(kind) or (2 if name else 3)
     for entry in sorted(entries, key=lambda entry: entry.name):
         if show_all or entry.source == dynamic_source:
             print(f"  {_text(entry)}")
@@ -215,6 +228,7 @@ def _resource(kind: str) -> ConfigResourceType:
     return {
         "topics": ConfigResourceType.TOPIC,
         "brokers": ConfigResourceType.BROKER,
+        "broker-loggers": ConfigResourceType.BROKER_LOGGER,
         "groups": ConfigResourceType.GROUP,
     }[kind]
 

@@ -38,13 +38,14 @@ def run(words: Sequence[str]) -> int:
 
 
 def _serve(file: Path, overrides: dict[str, str]) -> int:
-    from penstock.cli.cluster.up import START_ERRORS, announce, log_to, reason_of, serve
+    from penstock.cli.cluster.up import START_ERRORS, announce, reason_of, serve
+    from penstock.cli.log_output import log_to
     from penstock.config.node import read_node_config
     from penstock.config.node_settings import PROCESS_ROLES
 
     try:
         config = read_node_config(file.read_bytes(), str(file), overrides)
-        log_to(None, config.warnings)
+        log_to(config, None)
         roles = config[PROCESS_ROLES]
         running_servers.register(config.node_id, ",".join(roles))
         serve(config, announce)

@@ -128,7 +128,7 @@ def status_command(
 ) -> None:
     """Show the last batch of each query, its offsets, and its lag."""
     with report_errors("pipeline status"):
-        from penstock.cli.pipeline.output import status_lines
+        from penstock.cli.pipeline.output import print_status
         from penstock.spark.blocking_client import BlockingClient
         from penstock.spark.options import sink_options
         from penstock.spark.pipeline.checkpoint import latest_offsets
@@ -138,8 +138,7 @@ def status_command(
         options = sink_options({"kafka.bootstrap.servers": bootstrap_server})
         with BlockingClient(options.connection) as blocking:
             latest = blocking.call(lambda client: latest_offsets(client, partitions))
-        for line in status_lines(checkpoints, latest, as_json=as_json):
-            print(line)
+        print_status(checkpoints, latest, as_json=as_json)
 
 
 def _checkpoints(path: Path) -> list[QueryCheckpoint]:

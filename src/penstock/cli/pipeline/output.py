@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from penstock.cli.session import table
+from penstock.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from penstock.ids import TopicPartition
@@ -63,17 +62,18 @@ def batch_line(name: str, progress: QueryProgress) -> str:
     )
 
 
-def status_lines(
+def print_status(
     checkpoints: Iterable[QueryCheckpoint],
     latest: Mapping[TopicPartition, int],
     *,
     as_json: bool,
-) -> list[str]:
-    """Return a line per query and partition. A partition that does not exist any more has no
+) -> None:
+    """Print a row per query and partition. A partition that does not exist any more has no
     end."""
     rows = [row for query in checkpoints for row in _status_rows(query, latest)]
     if as_json:
-        return [json.dumps(rows)]
+        print_json(rows)
+        return
     heading = [
         "QUERY",
         "BATCH",
@@ -86,7 +86,7 @@ def status_lines(
         "END",
         "LAG",
     ]
-    return table(
+    print_table(
         heading, [["-" if cell is None else str(cell) for cell in row.values()] for row in rows]
     )
 

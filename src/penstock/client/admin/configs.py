@@ -1,4 +1,4 @@
-"""Describe and alter configs of topics, brokers and groups."""
+"""Describe and alter configs of topics, brokers, loggers and groups."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _DELETE = 1
 class ConfigResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
 
 
@@ -114,8 +115,9 @@ async def alter_configs(
 async def _call(
     cluster: Cluster, kind: ConfigResourceType, name: str, request: object, response: type[T]
 ) -> T:
-    """Send to any broker, but a broker's own configs to that broker: only it has them."""
-    if kind is ConfigResourceType.BROKER and name:
+    """Send to any broker, but a broker's own configs and loggers to that broker: only it has
+    them."""
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
         return await (await cluster.broker(int(name))).call(request, response)
     return await cluster.call(request, response)
 

@@ -110,6 +110,8 @@ class Execution:
         # Moves that are not complete, by topic: the throttle of a topic ends with the last one.
         self._left = Counter(move.partition.topic for move in self._all)
         self._throttled: set[str] = set()
+        # True once a move of this run may be in progress.
+        self._is_submitted = False
         self._moves_done = 0
         self._bytes_done = 0
         self._copied: dict[TopicPartition, int] = {}
@@ -119,8 +121,25 @@ class Execution:
     async def run(self) -> Result:
         """Run all moves, elect preferred leaders, and remove the throttles.
 
-        If it is cancelled, the moves in progress go on, with their throttle.
+        If it is cancelled or fails, the moves in progress go on, with their throttle. If it fails
+        before there are any, the throttle is removed.
         """
+        try:
+            await self._run_moves()
+        except Exception:
+            if self._throttle is not None and not self._is_submitted and not self._in_flight:
+                await self._clear_throttles()
+            raise
+        await self._alter(self._reorders)
+        await self._elect_preferred()
+        await self._clear_throttles()
+        await self._check_replicas()
+        self._report(self._progress())
+        return self.result
+
+    # Moves
+
+    async def _run_moves(self) -> None:
         await self._set_rates()
         await self._throttle_topics(list(self._in_flight.values()))
         while self._pending or self._in_flight:
@@ -129,14 +148,6 @@ class Execution:
             self._report(self._progress())
             if self._pending or self._in_flight:
                 await asyncio.sleep(_EAGER_POLL_S if is_done else _POLL_S)
-        await self._alter(self._reorders)
-        await self._elect_preferred()
-        await self._clear_throttles()
-        await self._wait_visible()
-        self._report(self._progress())
-        return self.result
-
-    # Moves
 
     async def _start_moves(self) -> None:
         room = self._concurrent_moves - len(self._in_flight)
@@ -151,6 +162,7 @@ class Execution:
         """Submit moves and return those that were accepted."""
         if not moves:
             return []
+        self._is_submitted = True
         errors = await self._client.admin.alter_partition_reassignments(
             {move.partition: move.after for move in moves}
         )
@@ -223,26 +235,38 @@ class Execution:
                 if error is not None and error.code not in _NOT_ELECTED:
                     self.result.not_elected[partition] = error
 
-    async def _wait_visible(self) -> None:
+    async def _check_replicas(self) -> None:
         """Wait until the metadata shows the moves: a plan or a check that follows must not start
-        from what was before them."""
-        expected = {
-            move.partition: set(move.after)
-            for move in self._all
-            if move.partition not in self.result.failed
+        from what was before them. Another client may have cancelled or replaced a move, which then
+        failed."""
+        unseen = {
+            move.partition: move for move in self._all if move.partition not in self.result.failed
         }
         clock = self._client.cluster.world.clock
         deadline_s = clock.monotonic() + _VISIBLE_S
-        while expected and clock.monotonic() < deadline_s:
+        while unseen:
             replicas = {
-                TopicPartition(topic.name, info.index): set(info.replicas)
+                TopicPartition(topic.name, info.index): info.replicas
                 for topic in await self._client.admin.describe_topics()
                 for info in topic.partitions
             }
-            # A topic may have been deleted.
-            if all(replicas.get(name, after) == after for name, after in expected.items()):
-                return
+            unseen = {
+                name: move
+                for name, move in unseen.items()
+                # A topic may have been deleted.
+                if name in replicas and set(replicas[name]) != set(move.after)
+            }
+            if not unseen or clock.monotonic() >= deadline_s:
+                break
             await asyncio.sleep(_EAGER_POLL_S)
+        for name, move in unseen.items():
+            self._moves_done -= 1
+            self._bytes_done -= move.bytes
+            self.result.failed[name] = KafkaError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                f"its replicas are {[*replicas[name]]} and not {[*move.after]}: another client "
+                "cancelled or replaced its reassignment",
+            )
 
     # Throttles
 

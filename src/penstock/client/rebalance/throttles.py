@@ -17,6 +17,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import ConnectionFailed, check
 from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
+from penstock.limits import MAX_STRING_BYTES
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -34,8 +35,13 @@ LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 TOPIC_THROTTLES = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 
-# Topics of one request that describes or alters their throttles.
+# All replicas of a topic. Those that are in sync are not throttled.
+ALL_REPLICAS = "*"
+
+# Topics of one request that describes or alters their throttles, and the bytes of their configs: an
+# eighth of what the controller writes at once (MAX_METADATA_BATCH_BYTES).
 TOPICS_A_REQUEST = 500
+CONFIG_BYTES_A_REQUEST = 1024 * 1024
 
 _SET, _DELETE = 0, 1
 # Config -> value; None deletes it.
@@ -51,7 +57,8 @@ class Route(NamedTuple):
 
 
 def topic_throttles(routes: Mapping[TopicPartition, Route]) -> dict[str, dict[str, str]]:
-    """Return the configs of each topic, as kafka-reassign-partitions.sh sets them."""
+    """Return the configs of each topic, as kafka-reassign-partitions.sh sets them. A list that is
+    too long for a string of the protocol becomes `*`."""
     leaders: dict[str, set[str]] = {}
     followers: dict[str, set[str]] = {}
     for (topic, index), route in routes.items():
@@ -61,11 +68,16 @@ def topic_throttles(routes: Mapping[TopicPartition, Route]) -> dict[str, dict[st
         )
     return {
         topic: {
-            LEADER_REPLICAS: ",".join(sorted(leaders[topic])),
-            FOLLOWER_REPLICAS: ",".join(sorted(followers[topic])),
+            LEADER_REPLICAS: _listed(leaders[topic]),
+            FOLLOWER_REPLICAS: _listed(followers[topic]),
         }
         for topic in leaders
     }
+
+
+def _listed(replicas: Iterable[str]) -> str:
+    text = ",".join(sorted(replicas))
+    return text if len(text) <= MAX_STRING_BYTES else ALL_REPLICAS
 
 
 def route_brokers(routes: Iterable[Route]) -> set[int]:
@@ -74,7 +86,7 @@ def route_brokers(routes: Iterable[Route]) -> set[int]:
 
 async def throttle_topics(cluster: Cluster, configs: Mapping[str, Changes]) -> None:
     """Alter topic throttles. A topic that was deleted meanwhile needs none."""
-    for topics in _chunks(configs, TOPICS_A_REQUEST):
+    for topics in chunks_of_topics(configs):
         resources = [_resource(ConfigResourceType.TOPIC, name, configs[name]) for name in topics]
         await _alter(
             cluster, None, resources, ignored=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -197,6 +209,20 @@ async def _call(
             connection = await cluster.broker(broker)
             return await connection.call(request, IncrementalAlterConfigsResponse)
     return await cluster.call(request, IncrementalAlterConfigsResponse)
+
+
+def chunks_of_topics(configs: Mapping[str, Changes]) -> list[list[str]]:
+    """Return the topics of each request that alters their configs."""
+    chunks: list[list[str]] = []
+    size = 0
+    for topic, changes in configs.items():
+        config_bytes = sum(len(value or "") for value in changes.values())
+        size += config_bytes
+        if not chunks or len(chunks[-1]) == TOPICS_A_REQUEST or size > CONFIG_BYTES_A_REQUEST:
+            chunks.append([])
+            size = config_bytes
+        chunks[-1].append(topic)
+    return chunks
 
 
 def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:

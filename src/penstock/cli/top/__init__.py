@@ -1,0 +1,1 @@
+"""A live view of brokers, topics and consumer groups (penstock top)."""
