@@ -1,0 +1,139 @@
+"""What this machine knows of a cluster: the directory of `penstock up`, its processes and logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from penstock.cli.cluster import control, layout
+from penstock.health.log_lines import read_log
+from penstock.health.observations import Event, Node, NodeState
+
+# The end of a node's log that is read: hours of a quiet node, minutes of a busy one.
+MAX_LOG_BYTES = 512 * 1024
+# `penstock up` answers at once, unless its machine is overloaded.
+_CONTROL_TIMEOUT_S = 2.0
+_SINGLE_NODE = 1
+
+
+class NoCluster(ValueError):
+    """The directory is not one of `penstock up`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """A cluster's directory. `bootstrap` is where its brokers listen."""
+
+    bootstrap: str
+    nodes: dict[int, Node]
+    events: tuple[Event, ...]
+
+
+def find_cluster(directory: Path) -> bool:
+    """Return True if the directory is one of `penstock up`."""
+    single = directory / str(_SINGLE_NODE) / layout.PROPERTIES
+    return (directory / layout.CLUSTER).exists() or single.exists()
+
+
+def read_bootstrap(directory: Path) -> str:
+    """Return the brokers of a directory of `penstock up`. NoCluster if it is none."""
+    try:
+        cluster = layout.load(directory)
+    except (layout.LayoutError, OSError) as error:
+        raise NoCluster(str(error)) from error
+    if cluster is not None:
+        return cluster.bootstrap
+    try:
+        text = (directory / str(_SINGLE_NODE) / layout.PROPERTIES).read_text()
+    except OSError as error:
+        raise NoCluster(f"{directory} has no cluster: give the --dir of penstock up") from error
+    for line in text.splitlines():
+        key, _equals, value = line.partition("=")
+        if key.strip() == "listeners":
+            for listener in value.split(","):
+                name, _colon, address = listener.strip().partition("://")
+                if name != "CONTROLLER" and not address.endswith(":0"):
+                    return address
+    raise NoCluster(
+        f"{directory} has a node that listens on any free port: give --bootstrap-server"
+    )
+
+
+def read_cluster(directory: Path, zone: tzinfo) -> LocalCluster:
+    """Return the nodes of a directory of `penstock up`, their processes, and what they logged."""
+    bootstrap, quoted = read_bootstrap(directory), quote(str(directory))
+    cluster = layout.load(directory)
+    if cluster is None:
+        entries: list[dict[str, Any]] = [
+            {"id": _SINGLE_NODE, "pid": None, "roles": ["broker", "controller"], "state": None}
+        ]
+        restart = f"penstock up --dir {quoted}"
+    else:
+        try:
+            entries = control.send_request(directory, {"do": "list"}, _CONTROL_TIMEOUT_S)
+            restart = f"penstock nodes restart {{id}} --dir {quoted}"
+        except control.ControlError:
+            entries = [layout.describe_stopped(node, directory) for node in cluster.nodes]
+            restart = f"penstock up --dir {quoted}"
+    nodes: dict[int, Node] = {}
+    events: list[Event] = []
+    for entry in entries:
+        log = read_log(
+            entry["id"], _tail(directory / str(entry["id"]) / layout.LOG, MAX_LOG_BYTES), zone
+        )
+        events += log.events
+        nodes[entry["id"]] = Node(
+            entry["id"],
+            None if entry["state"] is None else NodeState(entry["state"]),
+            tuple(entry["roles"]),
+            log.last_line,
+            log.last_ms,
+            restart=restart.replace("{id}", str(entry["id"])),
+            resume=f"penstock nodes resume {entry['id']} --dir {quoted}",
+            **_process(entry["pid"]),
+        )
+    return LocalCluster(bootstrap, nodes, in_order(events))
+
+
+def in_order(events: Iterable[Event]) -> tuple[Event, ...]:
+    return tuple(sorted(events, key=lambda event: event.at_ms))
+
+
+def _tail(file: Path, limit: int) -> str:
+    """Return the end of a log; empty if there is none yet."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(opened.seek(0, os.SEEK_END) - limit, 0))
+            return opened.read(limit).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _process(pid: int | None) -> dict[str, int | None]:
+    """Return the limits and the start of a process, where /proc has them."""
+    if pid is None:
+        return {}
+    process = Path("/proc") / str(pid)
+    try:
+        limits = (process / "limits").read_text()
+        used = len(list((process / "fd").iterdir()))
+        ticks = int((process / "stat").read_text().rpartition(") ")[2].split()[19])
+        booted = next(
+            int(line.split()[1])
+            for line in Path("/proc/stat").read_text().splitlines()
+            if line.startswith("btime ")
+        )
+    except (OSError, ValueError, IndexError, StopIteration):
+        # The process has just ended, belongs to another user, or this is not Linux.
+        return {}
+    soft = next((line.split()[3] for line in limits.splitlines() if "open files" in line), "")
+    return {
+        "open_files": used,
+        "open_files_limit": int(soft) if soft.isdecimal() else None,
+        "started_ms": int((booted + ticks / os.sysconf("SC_CLK_TCK")) * 1000),
+    }

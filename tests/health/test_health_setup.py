@@ -1,0 +1,175 @@
+"""Disks, clocks and limits, and the mistakes that introductions to Kafka warn of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.health.findings import Level
+from penstock.health.observations import (
+    BrokerDefaults,
+    Event,
+    EventKind,
+    LogDir,
+    Node,
+    Observation,
+    Quorum,
+)
+from penstock.ids import TopicPartition
+from tests.health.healthy import NOW_MS, broker, found, healthy, partition, topic, words
+
+GB = 10**9
+
+
+def with_disk(total: int, usable: int) -> Observation:
+    seen = healthy()
+    directory = LogDir("/data", total_bytes=total, usable_bytes=usable)
+    return replace(seen, brokers={**seen.brokers, 2: broker(2, log_dirs=(directory,))})
+
+
+def with_topic(**fields: Any) -> Observation:
+    return healthy(topics={"payments": topic(**fields)})
+
+
+def with_clock(ahead_ms: int) -> Observation:
+    seen = healthy()
+    assert seen.quorum is not None
+    return replace(seen, quorum=replace(seen.quorum, clock_ahead_ms=ahead_ms))
+
+
+def on_hosts(*racks: str | None) -> Observation:
+    hosts = {
+        number: broker(number, host=f"host-{number}", rack=rack)
+        for number, rack in enumerate(racks, start=1)
+    }
+    return healthy(brokers=hosts)
+
+
+JUMP = Event(
+    NOW_MS - 1_000, 2, EventKind.CLOCK_JUMP, "", "the wall clock jumped forwards by 3600 s"
+)
+DEFAULTS = BrokerDefaults(auto_create=True, partitions=1, replication_factor=1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "level"),
+    [
+        pytest.param(with_disk(100 * GB, 2 * GB), "disk-full", Level.PROBLEM, id="full disk"),
+        pytest.param(with_disk(300 * GB, 25 * GB), "disk-fills", Level.WARNING, id="filling disk"),
+        pytest.param(with_clock(-4_000), "clock-differs", Level.WARNING, id="clock behind"),
+        pytest.param(healthy(events=(JUMP,)), "clock-jumped", Level.WARNING, id="clock jumped"),
+        pytest.param(
+            healthy(nodes={1: Node(1, open_files=950, open_files_limit=1_024)}),
+            "open-files-exhausted",
+            Level.PROBLEM,
+            id="open files",
+        ),
+        pytest.param(
+            healthy(nodes={1: Node(1, open_files=50, open_files_limit=256)}),
+            "open-files-limit",
+            Level.WARNING,
+            id="low ulimit",
+        ),
+        pytest.param(
+            with_topic(replication_factor=1, min_insync=1),
+            "replication-factor-1",
+            Level.WARNING,
+            id="replication factor 1",
+        ),
+        pytest.param(
+            with_topic(min_insync=3),
+            "min-insync-equals-factor",
+            Level.WARNING,
+            id="min.insync.replicas equals the factor",
+        ),
+        pytest.param(
+            with_topic(min_insync=4),
+            "min-insync-above-factor",
+            Level.PROBLEM,
+            id="min.insync.replicas above the factor",
+        ),
+        pytest.param(
+            with_topic(min_insync=1), "min-insync-1", Level.WARNING, id="min.insync.replicas 1"
+        ),
+        pytest.param(
+            with_topic(replication_factor=2, min_insync=1),
+            "min-insync-1",
+            Level.NOTE,
+            id="min.insync.replicas 1 with two replicas",
+        ),
+        pytest.param(
+            with_topic(unclean_election=True), "unclean-election", Level.WARNING, id="unclean"
+        ),
+        pytest.param(
+            with_topic(partitions=1, rate=5_000.0),
+            "one-busy-partition",
+            Level.WARNING,
+            id="one partition, many records",
+        ),
+        pytest.param(on_hosts(None, None, None), "no-racks", Level.NOTE, id="no racks"),
+        pytest.param(on_hosts("a", None, "c"), "no-racks", Level.WARNING, id="a missing rack"),
+        pytest.param(
+            healthy(missing_topics=("nowhere",)), "topic-not-found", Level.PROBLEM, id="no topic"
+        ),
+    ],
+)
+def test_a_mistake(seen: Observation, code: str, level: Level) -> None:
+    findings = found(seen)
+    assert set(findings) == {code}
+    assert findings[code].level is level
+    assert findings[code].todos
+
+
+def test_a_topic_that_a_client_created() -> None:
+    seen = with_topic(partitions=1, replication_factor=1, min_insync=1, has_own_configs=False)
+    assert set(found(seen)) == {"replication-factor-1", "auto-created-topic"}
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(with_disk(20_000 * GB, 500 * GB), id="2.5 % of a large disk"),
+        pytest.param(with_disk(40 * GB, 30 * GB), id="a small disk"),
+        pytest.param(with_clock(800), id="clocks within a second"),
+        pytest.param(on_hosts("a", "b", "c"), id="racks"),
+        pytest.param(with_topic(replication_factor=3, min_insync=2), id="a sensible topic"),
+        pytest.param(with_topic(partitions=1, rate=50.0), id="one partition, few records"),
+        pytest.param(
+            with_topic(internal=True, min_insync=1, replication_factor=3), id="an internal topic"
+        ),
+    ],
+)
+def test_what_is_no_mistake(seen: Observation) -> None:
+    assert found(seen) == {}
+
+
+def test_a_single_broker_gets_no_hints_about_replication() -> None:
+    alone = topic("tried", partitions=1, replication_factor=1, min_insync=1, has_own_configs=False)
+    name = TopicPartition("tried", 0)
+    seen = healthy(
+        bootstrap=(),
+        brokers={1: broker(1)},
+        topics={"tried": alone},
+        partitions={name: partition(name, replicas=(1,), isr=(1,))},
+        quorum=Quorum(1, 1, healthy().quorum.voters[:1]),  # type: ignore[union-attr]  # it is set
+        defaults=DEFAULTS,
+    )
+    assert found(seen) == {}
+
+
+def test_too_many_partitions_a_broker() -> None:
+    names = [TopicPartition("orders", index) for index in range(4_001)]
+    seen = healthy(partitions={name: partition(name) for name in names})
+    finding = found(seen)
+    assert set(finding) == {"too-many-partitions"}
+    assert finding["too-many-partitions"].subjects == ("broker 1", "broker 2", "broker 3")
+
+
+def test_topics_with_the_same_mistake_are_one_finding() -> None:
+    names = [f"t{number}" for number in range(400)]
+    seen = healthy(topics={name: topic(name, min_insync=1) for name in names})
+    assert words(seen)["min-insync-1"].startswith(
+        "topic t0, topic t1, topic t2 and 397 more have min.insync.replicas 1"
+    )
