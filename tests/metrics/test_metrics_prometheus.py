@@ -1,0 +1,280 @@
+"""A real Prometheus scrapes a cluster of three; every alert fires when its fault is made; every
+query of the dashboard returns data."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as Position
+
+from tests.e2e.penstock_cluster import PenstockCluster
+from tests.e2e.penstock_process import running
+from tests.metrics.prometheus import FILES, Prometheus, needs_prometheus, quick_rules
+from tests.metrics.scrape import scrape, value
+
+pytestmark = [pytest.mark.more, pytest.mark.xdist_group("cluster"), needs_prometheus]
+
+# What a test cannot wait for, or cannot fill.
+THRESHOLDS = {"oldest_seconds) > 900": "oldest_seconds) > 2"}
+SETTINGS = (
+    "log.dirs=one,two",
+    "metadata.log.dir=meta",
+    "log.segment.bytes=1048576",
+    "max.connections.per.ip=60",
+    "auto.leader.rebalance.enable=false",
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
+    with running(PenstockCluster(tmp_path_factory.mktemp("cluster"), *SETTINGS)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    cluster: PenstockCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    targets = [node["metrics"] for node in cluster.list()]
+    directory = tmp_path_factory.mktemp("prometheus") / "server"
+    with Prometheus(directory, targets, quick_rules(THRESHOLDS)) as started:
+        yield started
+
+
+def produce(cluster: PenstockCluster, topic: str, count: int = 10, age_s: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "acks": "1"})
+    timestamp = int(time.time() * 1000) - age_s * 1000
+    for _ in range(count):
+        producer.produce(topic, b"x" * 100, partition=0, timestamp=timestamp)
+    assert producer.flush(30) == 0
+
+
+def test_promtool_accepts_the_page_and_the_rules(cluster: PenstockCluster) -> None:
+    from urllib.request import urlopen
+
+    for node in cluster.list():
+        with urlopen(f"http://{node['metrics']}/metrics?partitions=1", timeout=20) as response:
+            page = response.read()
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=page, capture_output=True, check=False
+        )
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+    subprocess.run(["promtool", "check", "rules", str(FILES / "alerts.yml")], check=True)
+
+
+def test_every_alert_has_a_test() -> None:
+    names = re.findall(r"alert: (\w+)", (FILES / "alerts.yml").read_text())
+    text = Path(__file__).read_text()
+    assert [name for name in names if f'"{name}"' not in text] == []
+
+
+def test_prometheus_scrapes_all_nodes_and_a_healthy_cluster_fires_nothing(
+    cluster: PenstockCluster, prometheus: Prometheus
+) -> None:
+    cluster.create_topic("healthy", [[1, 2, 3]])
+    produce(cluster, "healthy")
+    prometheus.wait(
+        lambda: [each["value"][1] for each in prometheus.query("up")] == ["1"] * 3,
+        "not all nodes are up",
+    )
+    prometheus.wait(
+        lambda: prometheus.query("sum(penstock_received_messages_total) >= 10"),
+        "the produced records are not counted",
+    )
+    assert [each["value"][1] for each in prometheus.query("sum(penstock_active_controller)")] == [
+        "1"
+    ]
+    time.sleep(3)  # several evaluations of all rules
+    assert set(prometheus.firing()) <= {"PenstockDiskAlmostFull"}, "of this machine"
+
+
+def test_every_query_of_the_dashboard_returns_data(
+    cluster: PenstockCluster, prometheus: Prometheus
+) -> None:
+    cluster.create_topic("shown", [[1, 2, 3]])
+    produce(cluster, "shown", 100)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "viewers",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["shown"])
+    read = 0
+    deadline = time.monotonic() + 60
+    while read < 50:
+        read += len(consumer.consume(10, 1.0))
+        assert time.monotonic() < deadline
+    consumer.commit(asynchronous=False)
+    with suppress(KafkaException):
+        consumer.get_watermark_offsets(Position("missing", 0), timeout=2)
+    panels = json.loads((FILES / "grafana.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    assert len(queries) > 40
+    for query in queries:
+        expression = query.replace("$__rate_interval", "1m")
+        prometheus.wait(
+            lambda expression=expression: prometheus.query(expression), f"{expression} has no data"
+        )
+    consumer.close()
+
+
+def test_lag_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:
+    cluster.create_topic("lagging", [[1, 2, 3]])
+    produce(cluster, "lagging", age_s=600)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "stopped"})
+    consumer.commit(offsets=[Position("lagging", 0, 3)], asynchronous=False)
+    consumer.close()
+    prometheus.wait_firing("PenstockGroupLag")
+    (found,) = prometheus.query('penstock_group_lag{group="stopped",topic="lagging"}')
+    assert found["value"][1] == "7"
+
+
+def test_lag_of_partitions_that_the_coordinator_does_not_have(cluster: PenstockCluster) -> None:
+    """One replica each: most are not on the coordinator, which asks the leaders."""
+    cluster.create_topic("spread", [[1], [2], [3]])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for index in range(3):
+        for _ in range(10):
+            producer.produce("spread", b"x", partition=index)
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "asker"})
+    offsets = [Position("spread", index, index) for index in range(3)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+    pages = [scrape(node["metrics"], "?partitions=1") for node in cluster.list()]
+    lags = {
+        dict(labels)["partition"]: lag
+        for page in pages
+        for (name, labels), lag in page.items()
+        if name == "penstock_group_partition_lag" and dict(labels)["group"] == "asker"
+    }
+    assert lags == {"0": 10, "1": 9, "2": 8}
+
+
+def test_transaction_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:
+    cluster.create_topic("paid", [[1, 2, 3]])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "payer"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("paid", b"x")
+    producer.flush(30)
+    prometheus.wait_firing("PenstockHangingTransaction")
+    producer.abort_transaction(30)
+
+
+def test_connections_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:
+    with ExitStack() as stack:
+        for _ in range(80):
+            opened = stack.enter_context(socket.socket())
+            opened.connect(("127.0.0.1", cluster.port))
+        prometheus.wait_firing("PenstockConnectionsRefused")
+
+
+def test_open_files_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:
+    node = cluster.list()[0]
+    before = resource.prlimit(node["pid"], resource.RLIMIT_NOFILE)
+    opened = value(scrape(node["metrics"]), "process_open_fds")
+    resource.prlimit(node["pid"], resource.RLIMIT_NOFILE, (int(opened * 1.15), before[1]))
+    try:
+        prometheus.wait_firing("PenstockTooManyOpenFiles")
+    finally:
+        resource.prlimit(node["pid"], resource.RLIMIT_NOFILE, before)
+
+
+def test_event_loop_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:
+    cluster.nodes("pause", "3")
+    time.sleep(3)
+    cluster.nodes("resume", "3")
+    prometheus.wait_firing("PenstockEventLoopBlocked")
+
+
+def test_damage_and_directory_alerts(cluster: PenstockCluster, prometheus: Prometheus) -> None:
+    cluster.create_topic("damaged", [[1]] * 4)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
+    for index in range(4):
+        for _ in range(1_200):
+            producer.produce("damaged", b"x" * 1_000, partition=index)
+        assert producer.flush(30) == 0
+    home = cluster.directory / "1"
+    segment = sorted(home.glob("one/damaged-*/*.log"))[0]
+    with segment.open("r+b") as file:
+        file.write(b"\xff" * 4_096)
+    index = int(re.findall(r"damaged-(\d)", str(segment))[0])
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "finder"})
+    consumer.assign([Position("damaged", index, 0)])
+    consumer.poll(3)
+    consumer.close()
+    prometheus.wait_firing("PenstockDamagedLog")
+    # As with a failed disk, no file of the other directory can be opened.
+    (home / "two").rename(home / "taken-away")
+    (home / "two").write_text("not a directory")
+    for index in range(4):
+        for _ in range(1_200):
+            producer.produce("damaged", b"x" * 1_000, partition=index)
+    producer.flush(5)
+    producer.purge()
+    prometheus.wait_firing("PenstockLogDirectoryOffline")
+
+
+def test_alerts_of_a_dead_broker_and_of_a_lost_quorum(
+    cluster: PenstockCluster, prometheus: Prometheus
+) -> None:
+    """Last: it destroys the cluster."""
+    leader = cluster.quorum_leader()
+    first, second = (node for node in (1, 2, 3) if node != leader)
+    cluster.create_topic("alone", [[first]])
+    cluster.create_topic("strict", [[leader, first, second]], min_insync_replicas="3")
+    cluster.create_topic("unclean", [[first, second]], unclean_leader_election_enable="true")
+    cluster.wait_partition("unclean", lambda partition: len(partition.isr) == 2)
+    # A follower that is not in sync becomes the leader.
+    cluster.nodes("pause", str(second))
+    cluster.wait_partition("unclean", lambda partition: list(partition.isr) == [first])
+    produce(cluster, "unclean")
+    cluster.nodes("kill", str(first))
+    prometheus.wait_firing("PenstockNodeDown", "PenstockNoActiveController")
+    cluster.nodes("resume", str(second))
+    prometheus.wait_firing(
+        "PenstockOfflinePartitions",
+        "PenstockUnderMinIsr",
+        "PenstockUnderReplicated",
+        "PenstockFencedBroker",
+        "PenstockUncleanElection",
+        "PenstockQuorumVoterSilent",
+    )
+
+
+def test_disk_alert(tmp_path: Path) -> None:
+    """A node whose log directory is on a small volume of its own."""
+    from tests.e2e.penstock_process import PenstockProcess
+
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(volume)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a volume: {mounted.stderr.decode().strip()}")
+    try:
+        with running(PenstockProcess(volume)) as node:
+            (volume / "filler").write_bytes(bytes(23 * 1024 * 1024))
+            text = (volume / "data" / "1" / "server.properties").read_text()
+            address = re.findall(r"penstock\.metrics\.listener=http://(.*)", text)[0]
+            with Prometheus(tmp_path / "server", [address], quick_rules({})) as prometheus:
+                prometheus.wait_firing("PenstockDiskAlmostFull")
+            assert node is not None
+    finally:
+        subprocess.run(["umount", "-l", str(volume)], check=True)
