@@ -3,12 +3,22 @@ are caught."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from penstock.errors import ErrorCode, KafkaError
+from penstock.ids import TopicPartition
 from penstock.sim.cluster.run import run_cluster, run_reassignments
+from penstock.sim.cluster.workloads.clients import REQUEST_TIMEOUT_S
+from penstock.sim.cluster.workloads.reassignments import Reassignments
+from penstock.sim.cluster.workloads.workload import WorkloadEnv
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.planted.catching import PLANTS, Plant, find_seed, read_caught
 from penstock.sim.planted.reassignments import (
@@ -16,6 +26,7 @@ from penstock.sim.planted.reassignments import (
     reassignments_complete_too_early,
 )
 from penstock.sim.results import Results
+from penstock.world.sim import Simulation
 from tests.sim.seeds import Seeds, seeds_of
 
 # `python -m penstock.sim.planted` plants all bugs, and writes docs/PLANTED.csv.
@@ -64,12 +75,85 @@ def test_a_seed_gives_the_same_run_twice_and_another_one_without_reassignments()
 
 
 def test_a_failure_says_how_to_repeat_it() -> None:
-    seed = CAUGHT["reassignments_complete_too_early"].seed
-    with (
-        quiet(),
-        reassignments_complete_too_early(),
-        pytest.raises(
-            InvariantViolated, match=rf"python -m penstock.sim --reassignments --seed {seed}$"
-        ),
-    ):
-        run_reassignments(seed)
+    seeds = [CAUGHT["reassignments_complete_too_early"].seed, *OTHER_SEEDS]
+    with quiet(), reassignments_complete_too_early(), pytest.raises(InvariantViolated) as violated:
+        for seed in seeds:
+            run_reassignments(seed)
+    assert str(violated.value).endswith(f"python -m penstock.sim --reassignments --seed {seed}")
+
+
+class FakeAdmin:
+    """Accepts everything. The first reassignment is refused once `released` is set."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.blocked = asyncio.Event()
+        self.calls: list[str] = []
+
+    async def alter_configs(self, *_args: object, **_kwargs: object) -> None:
+        self.calls.append("configs")
+
+    async def alter_partition_reassignments(
+        self, assignments: dict[TopicPartition, object]
+    ) -> dict[TopicPartition, None]:
+        if not self.blocked.is_set():
+            self.blocked.set()
+            await self.released.wait()
+            self.calls.append("late")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "its outcome is unknown")
+        self.calls.append("reassignment")
+        return dict.fromkeys(assignments)
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, object]:
+        return {}
+
+    async def describe_topics(self, _names: list[str]) -> list[object]:
+        return [SimpleNamespace(partition=lambda _index: SimpleNamespace(replicas=(1,)))]
+
+
+def test_the_last_moves_begin_when_no_earlier_request_can_be_carried_out() -> None:
+    """A cancellation that the client still retried after the faults was carried out after the
+    next reassignment was accepted: a violation of rule 27 that was none."""
+    simulation = Simulation(1)
+    machine = simulation.node("client")
+
+    async def main() -> None:
+        admin = FakeAdmin()
+
+        @contextlib.asynccontextmanager
+        async def connected(_machine: object) -> AsyncIterator[Any]:
+            yield SimpleNamespace(admin=admin)
+
+        topic = SimpleNamespace(
+            name="t", min_insync=1, factor=1, all_partitions=[TopicPartition("t", 0)]
+        )
+        env = SimpleNamespace(
+            spec=SimpleNamespace(
+                configs={"n1": SimpleNamespace(node_id=1)}, brokers=["n1"], topics=[topic]
+            ),
+            history=SimpleNamespace(count=lambda _what: None, events=[]),
+            rng=random.Random(3),
+            connected=connected,
+            faults_over=asyncio.Event(),
+            over=asyncio.Event(),
+        )
+        workload = Reassignments(cast(WorkloadEnv, env))
+        [(_machine, work)] = workload.clients(machine, machine)
+        reassigning = asyncio.ensure_future(work)
+        await admin.blocked.wait()
+        before = len(admin.calls)
+        env.faults_over.set()
+        settling = asyncio.ensure_future(workload.settle(machine))
+        await asyncio.sleep(5)
+        assert len(admin.calls) == before, "the client still waits for its last response"
+        admin.released.set()
+        await reassigning
+        released_at = asyncio.get_running_loop().time()
+        while "reassignment" not in admin.calls:
+            await asyncio.sleep(0.01)
+        waited_s = asyncio.get_running_loop().time() - released_at
+        assert waited_s >= REQUEST_TIMEOUT_S, "a broker may still forward the last request"
+        await settling
+        assert [type(event).__name__ for event in env.history.events] == ["ReassignmentEnded"]
+
+    simulation.run(main())

@@ -13,6 +13,7 @@ from penstock.ids import TopicPartition
 from penstock.node.shards.internal_topics import OFFSETS_TOPIC
 from penstock.sim.cluster.events import ReassignmentEnded
 from penstock.sim.cluster.spec import OFFSETS_PARTITIONS
+from penstock.sim.cluster.workloads.clients import REQUEST_TIMEOUT_S
 from penstock.sim.cluster.workloads.workload import (
     RETRY_S,
     Clients,
@@ -48,6 +49,9 @@ class Reassignments(Workload):
         self._factors = {topic.name: topic.factor for topic in env.spec.topics}
         self._partitions = [name for topic in env.spec.topics for name in topic.all_partitions]
         self._internal = [TopicPartition(OFFSETS_TOPIC, n) for n in range(OFFSETS_PARTITIONS)]
+        # The client of `reassign` has ended, and has had a request whose outcome is unknown.
+        self._reassigned = asyncio.Event()
+        self._is_unknown = False
         env.history.has_reassignments = True
 
     def clients(self, first: Machine, _second: Machine) -> Clients:
@@ -66,16 +70,22 @@ class Reassignments(Workload):
             while not self.over.is_set():
                 await sleep_until(self.over, self.rng.choice((0.05, 0.3, 1.0)))
                 if self.over.is_set():
-                    return
-                draw = self.rng.random()
-                with contextlib.suppress(KafkaError):
-                    if draw < 0.15:
-                        await self._throttle(client)
-                    elif draw < 0.35:
-                        await self._alter(client, self._drawn(), None)
-                    else:
-                        partition = self._drawn()
-                        await self._alter(client, partition, self._target(partition))
+                    break
+                try:
+                    await self._request(client)
+                except KafkaError:
+                    self._is_unknown = True
+        self._reassigned.set()
+
+    async def _request(self, client: Client) -> None:
+        draw = self.rng.random()
+        if draw < 0.15:
+            await self._throttle(client)
+        elif draw < 0.35:
+            await self._alter(client, self._drawn(), None)
+        else:
+            partition = self._drawn()
+            await self._alter(client, partition, self._target(partition))
 
     def _drawn(self) -> TopicPartition:
         return self.rng.choice(self._internal if self.rng.random() < 0.2 else self._partitions)
@@ -120,6 +130,11 @@ class Reassignments(Workload):
     # After the faults
 
     async def settle(self, machine: Machine) -> None:
+        # A request of `reassign` must not be carried out later than those that follow here. One
+        # that failed may still be: a broker forwards it until it times out.
+        await self._reassigned.wait()
+        if self._is_unknown:
+            await asyncio.sleep(REQUEST_TIMEOUT_S)
         async with self.env.connected(machine) as client:
             await self._remove_throttles(client)
             original = {partition: self._target(partition) for partition in self._partitions}
