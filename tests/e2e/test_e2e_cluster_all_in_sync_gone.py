@@ -89,7 +89,13 @@ def test_elect_leaders_can_elect_uncleanly(tmp_path: Path) -> None:
         lose_all_in_sync(cluster, unclean="false")
         cluster.nodes("restart", "2")
         elected = cluster.command(
-            "elect-leaders", "--unclean", "--topic", TOPIC, "--bootstrap-server", cluster.bootstrap
+            "elect-leaders",
+            "--unclean",
+            "--yes",
+            "--topic",
+            TOPIC,
+            "--bootstrap-server",
+            cluster.bootstrap,
         )
         assert elected == f"Elected leaders of {TOPIC}-0.\n"
         cluster.wait_partition(TOPIC, lambda partition: partition.leader == 2)

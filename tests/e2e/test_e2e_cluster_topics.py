@@ -127,7 +127,7 @@ def test_any_broker_forwards_requests_to_the_controller(cluster: PenstockCluster
             "--bootstrap-server",
             at,
         )
-        cluster.command("topics", "delete", f"by-{node}", "--bootstrap-server", at)
+        cluster.command("topics", "delete", f"by-{node}", "--yes", "--bootstrap-server", at)
 
 
 def test_an_added_broker_gets_replicas(cluster: PenstockCluster) -> None:

@@ -142,7 +142,7 @@ def test_a_cluster_grows_and_shrinks_under_load(
             lambda brokers: sum(broker["state"] == "fenced" for broker in brokers) == len(leaving),
             "fencing of the drained brokers",
         )
-        run(cluster, "brokers", "remove", *leaving)
+        run(cluster, "brokers", "remove", *leaving, "--yes")
         run(cluster, "rebalance", "--execute")
         shrunk_s = time.monotonic() - started
         shrunk = assert_balanced(cluster, LEAST)

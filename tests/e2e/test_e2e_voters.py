@@ -162,7 +162,7 @@ def test_all_controllers_are_replaced_one_by_one_under_load(tmp_path: Path) -> N
                 cluster.wait_ready(new)
                 config = str(cluster.config(new))
                 change(cluster, "add", "-c", config, voter=new, is_voter=True)
-                change(cluster, "remove", str(old), voter=old, is_voter=False)
+                change(cluster, "remove", str(old), "--yes", voter=old, is_voter=False)
                 cluster.destroy(old)
                 cluster.command(
                     "topics",

@@ -351,8 +351,8 @@ def test_the_penstock_commands_work_with_apache_kafka(kafka: KafkaNode) -> None:
     assert sorted(
         command(kafka, "consume", "cli", "--from-beginning", "--exit-at-end").split()
     ) == ["1", "2"]
-    assert command(kafka, "topics", "delete", "cli") == "Deleted topic cli.\n"
-    assert command(kafka, "topics", "delete", "cli").startswith(
+    assert command(kafka, "topics", "delete", "cli", "--yes") == "Deleted topic cli.\n"
+    assert command(kafka, "topics", "delete", "cli", "--yes").startswith(
         "1: penstock topics delete: UNKNOWN_TOPIC_OR_PARTITION: "
     )
 

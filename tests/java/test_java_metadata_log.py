@@ -27,7 +27,9 @@ def live_through(cluster: PenstockCluster) -> None:
     """Make changes of every kind that the metadata log records."""
     for number in range(12):
         cluster.create_topic(f"written-{number}", [[1, 2, 3]], retention_ms="5000")
-    cluster.command("topics", "delete", "written-0", "--bootstrap-server", cluster.bootstrap)
+    cluster.command(
+        "topics", "delete", "written-0", "--yes", "--bootstrap-server", cluster.bootstrap
+    )
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     producer.produce("written-1", b"value")
     assert producer.flush(30) == 0

@@ -182,7 +182,7 @@ def test_restart_commits_what_the_last_run_did_not(
     create_topics(servers, PARTITIONS, "uncommitted")
     produce_numbers(servers, "uncommitted", PARTITIONS, 0, 10)
     Query(spark, servers, "uncommitted", "restarted", tmp_path).drain()
-    output_of(COMMAND, "groups", "delete", "restarted", "--bootstrap-server", servers)
+    output_of(COMMAND, "groups", "delete", "restarted", "--yes", "--bootstrap-server", servers)
     assert committed(servers, "restarted", "uncommitted") == {}
     restarted = Query(spark, servers, "uncommitted", "restarted", tmp_path)
     restarted.drain()

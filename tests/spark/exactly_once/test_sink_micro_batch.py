@@ -143,4 +143,4 @@ def test_long_names_of_batch_writes(servers: str) -> None:
     writer.commit([writer.write(rows(["a"]))])
     assert sink.settled(["a"])
     name = f"orders-pipeline:{topic}"
-    assert "0 committed" in run("transactions", "end", name, "--bootstrap-server", servers)
+    assert "0 committed" in run("transactions", "end", name, "--yes", "--bootstrap-server", servers)

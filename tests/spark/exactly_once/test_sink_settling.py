@@ -66,7 +66,7 @@ def test_timeout_before_and_after_the_decision(plain_servers: str) -> None:
     wait_until_closed(sink)
     with pytest.raises(SinkError, match=f"rows of sink {sink.name} are lost"):
         sink.lease()
-    command = ("transactions", "end", sink.name, "--bootstrap-server", plain_servers)
+    command = ("transactions", "end", "--yes", sink.name, "--bootstrap-server", plain_servers)
     assert "are lost" in run(*command, code=1)
     assert run(*command, "--accept-loss") == f"Sink {sink.name}: 0 committed, 0 aborted, 1 lost."
     sink.batch(1, small("b"))
@@ -78,7 +78,7 @@ def test_end_of_an_abandoned_sink(servers: str, sink: Sink) -> None:
     written = sink.write(lease, 0, large("a"))
     sink.write_elsewhere(lease, 0, large("b"))
     decide(sink, written)
-    command = ("transactions", "end", sink.name, "--bootstrap-server", servers)
+    command = ("transactions", "end", "--yes", sink.name, "--bootstrap-server", servers)
     assert run(*command) == f"Sink {sink.name}: 1 committed, 1 aborted."
     assert sink.settled(large("a"))
     assert run(*command) == f"Sink {sink.name}: 0 committed, 0 aborted."
@@ -87,7 +87,7 @@ def test_end_of_an_abandoned_sink(servers: str, sink: Sink) -> None:
 
 
 def test_end_of_an_unknown_sink(servers: str) -> None:
-    command = ("transactions", "end", "--bootstrap-server", servers)
+    command = ("transactions", "end", "--yes", "--bootstrap-server", servers)
     assert "there are no transactions of a sink nobody" in run(*command, "nobody", code=1)
     assert "without a slash" in run(*command, "a/b", code=1)
 
