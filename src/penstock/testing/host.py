@@ -25,6 +25,7 @@ from typing import Any
 
 from penstock.cli.cluster.layout import HOST, LOG, PROPERTIES, Layout, NodeLayout
 from penstock.cli.cluster.supervisor import Supervisor
+from penstock.cli.log_output import log_to
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.handlers import load
 from penstock.ids import uuid_text
@@ -38,7 +39,6 @@ from penstock.world import World
 from penstock.world.real import RealRng, run
 
 CLIENTS = "PLAINTEXT"
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Timeouts are short where tests wait for them; internal topics are small. What a test gives
 # overrides these.
 _PROPERTIES = {
@@ -77,7 +77,7 @@ def main(descriptor: int) -> int:
         return 0  # the test needs no cluster
     given: dict[str, Any] = json.loads(line)
     directory, brokers = Path(given["directory"]), int(given["brokers"])
-    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
+    logging.basicConfig(level=logging.INFO)
     with contextlib.ExitStack() as stack:
         ports = {
             node_id: Ports(*(_reserve_port(stack, port) for port in wanted))
@@ -194,12 +194,8 @@ def _serve(
 ) -> int:
     """Run one node in its own process; return the exit code."""
     config, board = _config(home), FaultBoard(directory)
-    logging.basicConfig(
-        level=logging.INFO,
-        format=_LOG_FORMAT,
-        filename=home / LOG,
-        force=True,
-    )
+    logging.getLogger().handlers.clear()  # those of the host
+    log_to(config, home / LOG)
     targets = {port.internal: node_id for node_id, port in ports.items()}
     targets |= {port.controller: node_id for node_id, port in ports.items()}
 
