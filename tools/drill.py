@@ -11,6 +11,7 @@ import datetime
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -122,7 +123,11 @@ def main(minutes: int, *only: str) -> int:
         output = "; ".join(line for line in notes if line)
         failed |= run.returncode != 0
         if run.returncode:
-            print(run.stdout[-8_000:])
+            with tempfile.NamedTemporaryFile(
+                "w", prefix="penstock-drill-", suffix=".log", delete=False
+            ) as log:
+                log.write(run.stdout)
+            print(f"{run.stdout[-8_000:]}\nfailed; all of its output is in {log.name}")
         print(f"  {output}", flush=True)
         cells = (
             "failed" if run.returncode else "passed",

@@ -134,8 +134,9 @@ class NumberedLoad:
             self._fail(f"a record was not delivered: {error}")
             return
         with self._changed:
-            if message.offset() >= 0:
-                self.acknowledged[message.partition()][message.offset()] = int(message.value())
+            offset = message.offset()
+            if offset is not None:
+                self.acknowledged[message.partition()][offset] = int(message.value())
             self._count += 1
             self._changed.notify_all()
 

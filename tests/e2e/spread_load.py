@@ -126,8 +126,9 @@ class SpreadLoad:
         if error is not None:
             self._failure = f"a record was not delivered: {error}"
             return
-        if message.offset() >= 0:
-            self.acknowledged[message.partition()][message.offset()] = int(message.value())
+        offset = message.offset()
+        if offset is not None:
+            self.acknowledged[message.partition()][offset] = int(message.value())
         self.count += 1
 
     def _consume(self) -> None:

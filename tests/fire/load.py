@@ -175,8 +175,9 @@ class Load:
         self.longest_pause_s = max(self.longest_pause_s, now - self.last_delivery_s)
         self.last_delivery_s = now
         number = int(message.value())
-        if message.offset() >= 0:
-            self.acknowledged[message.partition()][message.offset()] = number
+        offset = message.offset()
+        if offset is not None:
+            self.acknowledged[message.partition()][offset] = number
         self.delivered.add(number)
         self.count += 1
 
