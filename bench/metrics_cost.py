@@ -31,7 +31,7 @@ from penstock.world.real import RealDisk, RealRng, run
 
 REQUESTS = 40
 SERIES = 400
-_PROPERTIES = """\
+PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
@@ -90,7 +90,7 @@ async def _compare(name: str, on: Step, off: Step, series: int) -> None:
 
 async def main(world: World, directory: str, series: int) -> None:
     network: Any = _CapturingNetwork(world.network)
-    config = read_node_config(_PROPERTIES.format(directory=directory).encode(), "bench")
+    config = read_node_config(PROPERTIES.format(directory=directory).encode(), "bench")
     format_directories(
         RealDisk(), RealRng(), config, None, ignore_formatted=False, say=lambda *_: None
     )

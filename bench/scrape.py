@@ -15,6 +15,7 @@ import tempfile
 import time
 from typing import Any
 
+from bench.metrics_cost import PROPERTIES
 from penstock.client.client import Client
 from penstock.config.node import read_node_config
 from penstock.limits import FULL_COLLECTION_EVERY
@@ -28,14 +29,6 @@ from penstock.world.real import run
 
 ROUNDS = 10
 _PER_TOPIC = 100
-_PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
-listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
-controller.listener.names=CONTROLLER
-log.dirs={directory}
-penstock.metrics.listener=http://127.0.0.1:0
-"""
 
 
 class MeasuredTurn(turn_module.Turn):
@@ -80,7 +73,7 @@ async def _measure(listener: MetricsListener, *, per_partition: bool) -> str:
 
 
 async def main(world: World, partitions: int, directory: str) -> None:
-    config = read_node_config(_PROPERTIES.format(directory=directory).encode(), "bench")
+    config = read_node_config(PROPERTIES.format(directory=directory).encode(), "bench")
     format_directories(
         world.disk, world.rng, config, None, ignore_formatted=False, say=lambda *_: None
     )

@@ -540,10 +540,8 @@ MARKER_COMPLETION_RETRY_MS = 500
 
 # Logs of requests
 
-# Names in a line of the audit log, and results of a response in which it looks for errors. A
-# request may have 100,000.
+# Names in a line of the audit log. A request may have 100,000.
 LOGGED_NAMES = 20
-LOGGED_RESULTS = 1_000
 # Of the content of a request, which may have megabytes.
 LOGGED_REQUEST_CHARACTERS = 2_000
 

@@ -114,7 +114,7 @@ def run_pytest(directory: Path, tests: str, *arguments: str) -> subprocess.Compl
 
 
 def test_importing_the_plugin_imports_no_broker_and_no_client() -> None:
-    """pytest imports it in every session of everybody who has Penstock installed."""
+    """pytest imports the plugin in every session of an environment that has Penstock."""
     program = (
         "import sys, pytest; before = set(sys.modules); import penstock.testing.plugin; "
         "print(sorted(set(sys.modules) - before))"

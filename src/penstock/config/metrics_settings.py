@@ -25,8 +25,8 @@ METRICS_LISTENER = Setting(
     Importance.MEDIUM,
     (
         "The address at which this node serves its metrics in Prometheus's text format, as "
-        "http://host:port. Without a host, all addresses. Empty: metrics are neither counted nor "
-        "served."
+        "http://host:port. Without a host, all addresses. Empty: there is no page, and requests "
+        "are not timed."
     ),
 )
 METRICS_TOKEN = Setting[str | None](

@@ -17,9 +17,10 @@ from penstock.errors import ErrorCode
 from penstock.handlers.awaitables import then
 from penstock.handlers.context import RequestContext
 from penstock.ids import NO_UUID
-from penstock.limits import LOGGED_NAMES, LOGGED_REQUEST_CHARACTERS, LOGGED_RESULTS
+from penstock.limits import LOGGED_NAMES, LOGGED_REQUEST_CHARACTERS
 from penstock.protocol.apis import APIS, find_api
 from penstock.protocol.schema import fields_of
+from penstock.server.request_measures import errors_of
 
 Handler = Callable[[Any, Any, RequestContext], object]
 
@@ -83,7 +84,7 @@ def audited(handler: Handler) -> Handler:
             if audit.isEnabledFor(logging.INFO):
                 names = list(islice(_names(request), LOGGED_NAMES + 1))
                 about = ", ".join(names[:LOGGED_NAMES]) + ("…" if len(names) > LOGGED_NAMES else "")
-                errors = sorted({ErrorCode(code).name for code in _errors(response)})
+                errors = sorted({ErrorCode(code).name for code in errors_of(response)})
                 outcome = ", ".join(errors) or "done"
                 audit.info("%s: %s: %s", _described(context), about or "-", outcome)
             return response
@@ -109,13 +110,3 @@ def _names(value: Any) -> Iterator[str]:
                     yield from _names(element)
             elif field.name in _NAMING and element not in (None, "", NO_UUID):
                 yield str(element)
-
-
-def _errors(value: Any) -> Iterator[int]:
-    for field in fields_of(type(value)):
-        found = getattr(value, field.name)
-        if field.name == "error_code" and found:
-            yield found
-        elif field.struct is not None and isinstance(found, tuple):
-            for element in found[:LOGGED_RESULTS]:
-                yield from _errors(element)

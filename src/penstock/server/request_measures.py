@@ -114,6 +114,22 @@ class RequestMeasures:
             count(response, self.apis[api_key].errors)
 
 
+# By the type of a response.
+_compiled: dict[type, _CountErrors | None] = {}
+
+
+def errors_of(response: object) -> Errors:
+    """Return the number of each error code in a response."""
+    kind = type(response)
+    if kind not in _compiled:
+        _compiled[kind] = compile_counting(kind)
+    errors: Errors = {}
+    count = _compiled[kind]
+    if count is not None:
+        count(response, errors)
+    return errors
+
+
 def compile_counting(response: type) -> _CountErrors | None:
     """Return a function that counts the error codes of a response and of the structs in it; None if
     it has none. It is compiled for each type, as codecs are: calls would take longer than the rest

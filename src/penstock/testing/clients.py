@@ -1,4 +1,4 @@
-"""Configurations of Kafka clients for a test cluster, one class per library.
+"""Configurations of Kafka clients for a test cluster, by library.
 
     Producer(configs.confluent.producer())
     AIOKafkaConsumer(topic, **configs.aiokafka.consumer(group))
@@ -27,8 +27,15 @@ class ClientConfigs:
     def __init__(self, bootstrap_servers: str, group: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.confluent = ConfluentConfigs(bootstrap_servers, group)
-        self.kafka_python = KafkaPythonConfigs(bootstrap_servers, group)
-        self.aiokafka = AiokafkaConfigs(bootstrap_servers, group)
+        self.kafka_python = KeywordConfigs(
+            group,
+            bootstrap_servers=bootstrap_servers.split(","),
+            reconnect_backoff_ms=_RECONNECT_MS,
+            reconnect_backoff_max_ms=_RECONNECT_MAX_MS,
+        )
+        self.aiokafka = KeywordConfigs(
+            group, bootstrap_servers=bootstrap_servers, retry_backoff_ms=20
+        )
         self.spark = SparkConfigs(bootstrap_servers)
 
 
@@ -68,44 +75,12 @@ class ConfluentConfigs:
         return {**self._shared, **(settings or {})}
 
 
-class KafkaPythonConfigs:
-    """For kafka-python: keyword arguments."""
+class KeywordConfigs:
+    """For kafka-python and aiokafka: keyword arguments. `shared` are those of all clients."""
 
-    def __init__(self, bootstrap_servers: str, group: str) -> None:
+    def __init__(self, group: str, **shared: Any) -> None:
         self._group = group
-        self._shared = {
-            "bootstrap_servers": bootstrap_servers.split(","),
-            "reconnect_backoff_ms": _RECONNECT_MS,
-            "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
-            "metadata_max_age_ms": _METADATA_AGE_MS,
-        }
-
-    def producer(self, **settings: Any) -> dict[str, Any]:
-        return {**self._shared, "linger_ms": 0, **settings}
-
-    def consumer(self, group: str | None = None, **settings: Any) -> dict[str, Any]:
-        return {
-            **self._shared,
-            "group_id": group or self._group,
-            "auto_offset_reset": "earliest",
-            "fetch_max_wait_ms": _FETCH_WAIT_MS,
-            **settings,
-        }
-
-    def admin(self, **settings: Any) -> dict[str, Any]:
-        return {**self._shared, **settings}
-
-
-class AiokafkaConfigs:
-    """For aiokafka: keyword arguments."""
-
-    def __init__(self, bootstrap_servers: str, group: str) -> None:
-        self._group = group
-        self._shared = {
-            "bootstrap_servers": bootstrap_servers,
-            "metadata_max_age_ms": _METADATA_AGE_MS,
-            "retry_backoff_ms": 20,
-        }
+        self._shared = {**shared, "metadata_max_age_ms": _METADATA_AGE_MS}
 
     def producer(self, **settings: Any) -> dict[str, Any]:
         return {**self._shared, "linger_ms": 0, **settings}

@@ -45,7 +45,7 @@ class HostProcess:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-", dir=parent))
         self._lifeline, theirs = socket.socketpair()
         root = str(Path(__file__).parent.parent.parent)
-        # The directory is for those who look at the processes of the machine.
+        # The program ignores the directory. It identifies the cluster in the output of ps.
         arguments = [root, str(theirs.fileno()), str(self.directory)]
         with theirs, (self.directory / "host.log").open("wb") as log:
             self._process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """Looks at what moves in a cluster: offsets, consumer groups, transactions and Spark queries.
 
-Everything is looked at twice, `over_s` apart. What stands still or grows in between is told from
-what moves.
+Doctor reads all offsets twice, `over_s` apart. The difference shows what progresses, what stands
+still and which lag grows.
 """
 
 from __future__ import annotations
