@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +58,12 @@ def python_workers(ancestor: int) -> list[int]:
 
 
 def kill(process: int) -> None:
+    _signal(process, signal.SIGKILL)
+
+
+def _signal(process: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
+        os.kill(process, number)
 
 
 class Driver:
@@ -95,6 +99,18 @@ class Driver:
         for process in below:
             kill(process)
         self._process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the driver and all processes below it. They go on in the end."""
+        frozen = [self.id] + [process.id for process in descendants(self.id)]
+        for process in frozen:
+            _signal(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in frozen:
+                _signal(process, signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int:
         return self._process.wait(timeout_s)

@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -96,7 +97,17 @@ class Stream:
     # Input
 
     def produce(self, *, rows: int = ROWS, large_bytes: int = LARGE_BYTES) -> None:
-        """Append new numbers to each partition. A stateful stream gets each of them twice."""
+        """Append new numbers to each partition. A stateful stream gets each of them twice.
+
+        Running drivers are frozen meanwhile, so that a batch has rows of all partitions.
+        """
+        with ExitStack() as stack:
+            for driver in self._drivers:
+                if driver.exit_code is None:
+                    stack.enter_context(driver.frozen())
+            self._produce(rows, large_bytes)
+
+    def _produce(self, rows: int, large_bytes: int) -> None:
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, **QUICK}
         )
