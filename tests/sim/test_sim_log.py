@@ -13,6 +13,7 @@ import pytest
 from penstock.log import flush, truncation
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.log.run import run_log
+from penstock.sim.planted.log import deleted_logs_leave_their_offsets
 from penstock.world import Disk, File
 from tests.sim.seeds import Seeds, seeds_of
 
@@ -50,6 +51,15 @@ def test_a_missing_sync_is_caught(
     with quiet(), pytest.raises(InvariantViolated):
         for seed in range(100):
             run_log(seed)
+
+
+def test_a_planted_bug_is_caught() -> None:
+    with (
+        quiet(),
+        deleted_logs_leave_their_offsets(),
+        pytest.raises(InvariantViolated, match="the checkpoint lists the high watermark"),
+    ):
+        run_log(3)
 
 
 def test_digests_do_not_depend_on_the_hash_seed() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.log.log import Log
@@ -32,6 +33,7 @@ class Batch(NamedTuple):
 class LogModel:
     """The expected content of one log."""
 
+    topic_id: UUID
     history: list[Batch] = field(default_factory=list)
     # Every offset below this was reported synced.
     synced: int = 0
@@ -40,6 +42,8 @@ class LogModel:
     truncating: bool = False
     # The highest offset that log start was advanced to.
     highest_start: int = 0
+    # The highest high watermark that a checkpoint may list.
+    highest_watermark: int = 0
 
     @property
     def end_offset(self) -> int:
@@ -92,6 +96,15 @@ class LogModel:
         ] + recovered
         self._check_producers(log)
         self.appending, self.truncating = None, False
+
+    def check_high_watermark(self, high_watermark: int) -> None:
+        """Check what a checkpoint lists: with the high watermark of a deleted log of the same name,
+        uncommitted records would look committed (rule 7)."""
+        if high_watermark > self.highest_watermark:
+            raise InvariantViolated(
+                f"the checkpoint lists the high watermark {high_watermark}, but it was at most "
+                f"{self.highest_watermark}"
+            )
 
     def _check_epochs(self, log: Log, recovered: list[Batch]) -> None:
         """Check the leader epoch cache. A crash may undo an advance of the log start but not the

@@ -1,21 +1,24 @@
 """Runs a store of logs under random operations and faults: torn and lost writes, power loss,
-kill -9, failing and full disks, flipped bits (rules 1, 6, 20, 21, 22, 23)."""
+kill -9, failing and full disks, flipped bits, logs that are deleted and created again (rules 1, 6,
+7, 20, 21, 22, 23)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import itertools
 import random
 from collections.abc import Iterator
+from functools import partial
 from uuid import UUID
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import TopicPartition
+from penstock.ids import NO_UUID, TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
-from penstock.log.store import LogStore
+from penstock.log.store import LogStore, StillListed
 from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
 from penstock.sim.harness import InvariantViolated
@@ -48,6 +51,7 @@ class LogRun:
 
     def __init__(self, simulation: Simulation) -> None:
         self.rng: random.Random = simulation.stream("workload")
+        self.deletions: random.Random = simulation.stream("deletions")
         self.node: Node = simulation.node("n1")
         self.trace = simulation.trace
         self.config = LogConfig(
@@ -57,8 +61,10 @@ class LogRun:
             retention_ms=-1,
             file_delete_delay_ms=self.rng.choice((0, 1_000)),
         )
+        self.topic_ids = (UUID(int=number) for number in itertools.count(7))
         self.models = {
-            TopicPartition("t", number): LogModel() for number in range(self.rng.randrange(1, 4))
+            TopicPartition("t", number): LogModel(next(self.topic_ids))
+            for number in range(self.rng.randrange(1, 4))
         }
         self.epoch = 0
         # Whether the machine lost power since the logs were last checked.
@@ -98,16 +104,31 @@ class LogRun:
         return store
 
     async def _check(self, flipped: str | None) -> None:
+        high_watermarks = self.store.read_high_watermarks()
         for partition, model in self.models.items():
-            log = self.store.logs.get(partition)
+            log = self._log_of(partition, model, flipped)
             if log is None:
                 self._check_absent(partition, model, flipped)
             elif flipped is not None:
                 model.check_damaged(log)
             else:
                 model.check_recovered(log, all_survives=not self.power_lost)
+                model.check_high_watermark(high_watermarks.get(partition, 0))
                 self.trace.note(str(partition), log.start_offset, log.end_offset)
         self.power_lost = False
+
+    def _log_of(
+        self, partition: TopicPartition, model: LogModel, flipped: str | None
+    ) -> Log | None:
+        """Return the log of a model. Lost power may undo the deletion of an earlier log of the same
+        name, and a broker then deletes it again."""
+        log = self.store.logs.get(partition)
+        if log is None or log.topic_id in (NO_UUID, model.topic_id):
+            return log
+        if not self.power_lost and flipped is None:
+            raise InvariantViolated(f"{partition} was deleted, but its log is there again")
+        self.store.delete(partition)
+        return None
 
     def _check_absent(
         self, partition: TopicPartition, model: LogModel, flipped: str | None
@@ -123,7 +144,7 @@ class LogRun:
             raise InvariantViolated(
                 f"{partition} is lost, but offsets below {model.synced} were reported synced"
             )
-        self.models[partition] = LogModel()
+        self.models[partition] = LogModel(model.topic_id)
 
     async def _run_process(self) -> None:
         """Work until a crash at a random time, or at a random change to the disk."""
@@ -163,19 +184,36 @@ class LogRun:
                 self.models[partition].synced = log.end_offset
 
     async def _write(self, partition: TopicPartition) -> None:
-        model = self.models[partition]
         for _step in range(self.rng.randrange(5, 60)):
             try:
-                log = self.store.logs.get(partition) or self.store.create(
-                    partition, UUID(int=7), self.config
-                )
-                await self._step(partition, log, model)
+                if self.deletions.random() < 0.02 and partition in self.store.logs:
+                    self._delete(partition)
+                log = self.store.logs.get(partition) or await self._create(partition)
+                await self._step(partition, log, self.models[partition])
             except KafkaError as error:
                 if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
                     raise
                 self._check_offline(partition)
                 return
             await asyncio.sleep(self.rng.random() * 0.02)
+
+    def _delete(self, partition: TopicPartition) -> None:
+        self.store.delete(partition)
+        self.models[partition] = LogModel(next(self.topic_ids))
+
+    async def _create(self, partition: TopicPartition) -> Log:
+        create = partial(self.store.create, partition, self.models[partition].topic_id, self.config)
+        try:
+            return create()
+        except StillListed:
+            await self.store.forget_deleted(self._high_watermarks())
+            return create()
+
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        """Return what is synced as the high watermarks of a checkpoint that is being written."""
+        for model in self.models.values():
+            model.highest_watermark = max(model.highest_watermark, model.synced)
+        return {partition: model.synced for partition, model in self.models.items()}
 
     async def _step(self, partition: TopicPartition, log: Log, model: LogModel) -> None:
         draw = self.rng.random()
@@ -237,12 +275,11 @@ class LogRun:
         while True:
             await asyncio.sleep(self.rng.random() * 0.3)
             try:
-                await self.store.apply_retention(
-                    {partition: model.synced for partition, model in self.models.items()}
-                )
+                await self.store.apply_retention(self._high_watermarks())
                 await self.store.flush_due()
                 await self.store.save_recovery_points()
                 await self.store.save_start_offsets()
+                await self.store.save_high_watermarks(self._high_watermarks())
                 await self.store.remove_due_files()
             except KafkaError as error:
                 if error.code != ErrorCode.KAFKA_STORAGE_ERROR:

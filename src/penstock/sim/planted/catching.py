@@ -16,8 +16,10 @@ from penstock.sim.explore.shard import SHARD
 from penstock.sim.explore.txn import TXN
 from penstock.sim.explore.walk import explore
 from penstock.sim.harness import InvariantViolated, quiet
+from penstock.sim.log.run import run_log
 from penstock.sim.planted import PLANTED, PlantedBug
 from penstock.sim.planted.explore import PLANTED_RAFT, PLANTED_REPLICA, PLANTED_SHARD, PLANTED_TXN
+from penstock.sim.planted.log import PLANTED_STORE
 from penstock.sim.planted.membership import PLANTED_MEMBERSHIP
 from penstock.sim.planted.reassignments import PLANTED_REASSIGNMENTS
 from penstock.sim.planted.transactions import PLANTED_TRANSACTIONS
@@ -58,6 +60,8 @@ def _plants() -> Iterator[Plant]:
         yield Plant(bug, "reassignments", run_reassignments)
     for bug in PLANTED_MEMBERSHIP:
         yield Plant(bug, "quorum", run_quorum)
+    for bug in PLANTED_STORE:
+        yield Plant(bug, "log", run_log)
     walks = (
         (RAFT, PLANTED_RAFT),
         (REPLICA, PLANTED_REPLICA),

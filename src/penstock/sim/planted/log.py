@@ -9,6 +9,7 @@ from penstock.errors import KafkaError
 from penstock.log import directory, moving
 from penstock.log.log import Log
 from penstock.log.producers.state import ProducerStates
+from penstock.log.store import LogStore
 from penstock.sim.harness import replaced
 
 
@@ -43,6 +44,21 @@ def moves_continue_without_comparison() -> AbstractContextManager[None]:
     return replaced(moving, "_is_copy", lambda _original: lambda _future, _log: True)
 
 
+def deleted_logs_leave_their_offsets() -> AbstractContextManager[None]:
+    """The checkpoints of a log that is created again may list the offsets of the deleted one."""
+
+    def make(take_out: Any) -> Any:
+        def forgetful(store: LogStore, partition: Any) -> Any:
+            log = take_out(store, partition)
+            for deleted in store._deleted.values():
+                deleted.discard(partition)
+            return log
+
+        return forgetful
+
+    return replaced(LogStore, "_take_out", make)
+
+
 # What each needs of a run: a flipped bit in a sealed segment, then a retention check or a choice
 # for compaction; a follower that truncates under idempotent load; EMFILE from the drive; a restart
 # during a move to another log directory, and a truncation before it.
@@ -52,3 +68,6 @@ PLANTED_LOG = (
     too_many_files_break_the_disk,
     moves_continue_without_comparison,
 )
+
+# Bugs that runs of log stores catch.
+PLANTED_STORE = (deleted_logs_leave_their_offsets,)

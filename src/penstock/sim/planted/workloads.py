@@ -16,27 +16,11 @@ from penstock.ids import RESERVED_UUIDS
 from penstock.log import recovery, retention
 from penstock.log.compaction.filter import LastOffsets
 from penstock.log.moving import Moves
-from penstock.log.store import LogStore
 from penstock.node.metadata import MetadataView
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.replicas import Replicas
 from penstock.protocol.internal.metadata_topics import ClearElrRecord
 from penstock.sim.harness import replaced
-
-
-def deleted_topics_leave_their_offsets() -> AbstractContextManager[None]:
-    """A topic that is created again begins with the high watermark of the deleted one."""
-
-    def make(take_out: Any) -> Any:
-        def forgetful(store: LogStore, partition: Any) -> Any:
-            log = take_out(store, partition)
-            for deleted in store._deleted.values():
-                deleted.discard(partition)
-            return log
-
-        return forgetful
-
-    return replaced(LogStore, "_take_out", make)
 
 
 def stale_topic_ids_reach_the_new_topic() -> AbstractContextManager[None]:
@@ -199,7 +183,6 @@ def replaced_static_members_are_not_fenced() -> AbstractContextManager[None]:
 
 
 PLANTED_WORKLOADS = (
-    deleted_topics_leave_their_offsets,
     stale_topic_ids_reach_the_new_topic,
     last_values_are_compacted_away,
     retention_deletes_one_segment_more,
