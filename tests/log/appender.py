@@ -30,7 +30,7 @@ async def append_for_ever(world: World) -> None:
         appended = log.append_as_leader(batch, 0)
         if rng.random() < 0.01:
             await log.flushing.to(appended.end_offset)
-            await store.save_recovery_points()
+            await store.offsets.save_recovery_points()
         os.write(1, f"{appended.end_offset}\n".encode())
 
 

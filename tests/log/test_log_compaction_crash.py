@@ -76,7 +76,7 @@ class Crash:
         log = store.create(PARTITION, TOPIC_ID, COMPACTED)
         fill(log)
         await log.flushing.all()
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         self.expected = last_values(committed(log))
         self.offsets = {record.offset: record for record in committed(log)}
         node.drive.stop_after(self.changes)

@@ -146,7 +146,7 @@ async def act(store: LogStore, model: Model, step: tuple[object, ...]) -> None:
 async def check_reopened(world: World, store: LogStore, model: Model) -> None:
     """After a crash, and without snapshots: the log alone gives the producer state."""
     log = model.log
-    await store.save_recovery_points()
+    await store.offsets.save_recovery_points()
     expected = {
         number: (producer.epoch, producer.last_sequence)
         for number, producer in log.producers.producers.items()

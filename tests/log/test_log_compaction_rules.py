@@ -20,7 +20,8 @@ from penstock.log.compaction.filter import LastOffsets
 from penstock.log.compaction.run import Pace
 from penstock.log.compaction.work import Job, JobLost, abandon, advance
 from penstock.log.log import Log
-from penstock.log.store import LogStore, StillListed
+from penstock.log.saved_offsets import StillListed
+from penstock.log.store import LogStore
 from penstock.records.batch import read_header
 from penstock.records.compression import Codec
 from penstock.records.record import open_batch
@@ -231,7 +232,7 @@ def test_the_cleaner_checkpoint_forgets_a_partition_that_is_created_again() -> N
         again.delete(PARTITION)
         with pytest.raises(StillListed):
             again.create(PARTITION, TOPIC_ID, COMPACTED)
-        await again.forget_deleted({})
+        await again.offsets.forget_deleted({})
         again.create(PARTITION, TOPIC_ID, COMPACTED)
         assert parse_offsets(world.disk.read(checkpoint)) == {}
 
@@ -262,13 +263,13 @@ async def _delete(store: LogStore, _log: Log) -> None:
 
 async def _recreate(store: LogStore, _log: Log) -> None:
     store.delete(PARTITION)
-    await store.forget_deleted({})
+    await store.offsets.forget_deleted({})
     write(store.create(PARTITION, TOPIC_ID, COMPACTED), 100, 5)
 
 
 async def _retire(store: LogStore, log: Log) -> None:
     log.advance_start(log.segments[2].base_offset)
-    await store.apply_retention({PARTITION: log.end_offset})
+    await store.expiry.apply({PARTITION: log.end_offset})
 
 
 async def _change_policy(_store: LogStore, log: Log) -> None:
@@ -298,7 +299,7 @@ def test_a_log_that_changes_during_its_compaction_is_not_swapped(
             assert not [
                 name for name in world.disk.list(after.path) if name.endswith(names.CLEANED)
             ]
-            await store.save_recovery_points()
+            await store.offsets.save_recovery_points()
             again = (await open_store(world, "/data", after.config)).logs[PARTITION]
             assert records(again) == records(after)
         assert all(directory.failure is None for directory in store.directories)
@@ -329,7 +330,7 @@ def test_a_partition_created_again_is_compacted_although_the_deleted_one_was_dam
         assert not await store.compactions.run_once({PARTITION: log.end_offset}, Pace())
         store.delete(PARTITION)
         assert store.compactions.uncleanable == {}
-        await store.forget_deleted({})
+        await store.offsets.forget_deleted({})
         log = store.create(PARTITION, UUID(int=77), log.config)
         write(log, 100, 2)
         await log.flushing.all()

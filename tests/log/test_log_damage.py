@@ -63,7 +63,7 @@ def test_retention_marks_a_damaged_log_and_continues_with_the_others(
         store = await damaged(world, path, replace(SMALL, retention_ms=1_000))
         hurt, other = store.logs[PARTITION], store.logs[OTHER]
         count = len(hurt.segments)
-        assert await store.apply_retention({PARTITION: FAR, OTHER: FAR}) == count
+        assert await store.expiry.apply({PARTITION: FAR, OTHER: FAR}) == count
         assert hurt.damage is not None
         assert len(hurt.segments) == count, "the last write of the damaged segment counts"
         assert (other.damage, other.size) == (None, 0)
@@ -86,7 +86,7 @@ def test_a_damaged_segment_expires_by_its_last_write(tmp_path: Path) -> None:
     async def main(world: World, path: str) -> None:
         store = await damaged(world, path, replace(SMALL, retention_ms=1_000))
         os.utime(store.logs[PARTITION].segments[0].path, (1, 1))
-        assert await store.apply_retention({PARTITION: FAR}) >= 4
+        assert await store.expiry.apply({PARTITION: FAR}) >= 4
         assert store.logs[PARTITION].size == 0
 
     in_real_world(tmp_path, main)
@@ -178,7 +178,7 @@ def test_retention_outlives_a_damaged_active_segment(tmp_path: Path) -> None:
         world.disk.open(log.active.path).pwrite(b"\x03", MAGIC_AT)
         store = await open_store(world, path, config)
         os.utime(log.active.path, (1, 1))
-        assert await store.apply_retention({PARTITION: FAR}) == 0
+        assert await store.expiry.apply({PARTITION: FAR}) == 0
         assert store.logs[PARTITION].damage is not None
         assert store.online == store.directories
 

@@ -157,17 +157,17 @@ def test_retention_visits_a_log_when_its_oldest_segment_may_expire(
         store = await with_idle_logs(node.world, "/d", config)
         visits = Visits(monkeypatch, (Log, "expired"))
         watermarks = dict.fromkeys(IDLE, FAR)
-        await store.apply_retention(watermarks)
+        await store.expiry.apply(watermarks)
         assert visits.take() == {}, "an empty log has nothing to delete"
         log = store.logs[IDLE[4]]
         log.append_as_leader(batch("a", timestamp=node.world.clock.now_ms()), 0)
-        await store.apply_retention(watermarks)
+        await store.expiry.apply(watermarks)
         assert visits.take() == {"expired": 1}, "its first record tells when it expires"
         await asyncio.sleep(30)
-        await store.apply_retention(watermarks)
+        await store.expiry.apply(watermarks)
         assert visits.take() == {}
         await asyncio.sleep(31)
-        assert await store.apply_retention(watermarks) == 1
+        assert await store.expiry.apply(watermarks) == 1
         assert visits.take() == {"expired": 1}
         assert log.start_offset == 1
 
@@ -183,9 +183,9 @@ def test_retention_keeps_visiting_a_log_that_is_not_replicated_yet() -> None:
         log = store.logs[IDLE[4]]
         log.append_as_leader(batch("a", timestamp=node.world.clock.now_ms()), 0)
         await asyncio.sleep(5)
-        assert await store.apply_retention({log.partition: 0}) == 0
-        assert await store.apply_retention({}) == 0, "not a partition of this broker yet"
-        assert await store.apply_retention({log.partition: 1}) == 1
+        assert await store.expiry.apply({log.partition: 0}) == 0
+        assert await store.expiry.apply({}) == 0, "not a partition of this broker yet"
+        assert await store.expiry.apply({log.partition: 1}) == 1
 
     simulation.run(node.run(main()))
 
@@ -201,7 +201,7 @@ def test_retention_visits_a_log_whose_settings_or_start_changed(changed: str) ->
         while len(log.segments) < 3:
             log.append_as_leader(batch("v" * 100, timestamp=node.world.clock.now_ms()), 0)
         watermarks = {log.partition: FAR}
-        assert await store.apply_retention(watermarks) == 0
+        assert await store.expiry.apply(watermarks) == 0
         await asyncio.sleep(5)
         if changed == "log start":
             log.advance_start(log.active.base_offset)
@@ -212,7 +212,7 @@ def test_retention_visits_a_log_whose_settings_or_start_changed(changed: str) ->
                 else replace(log.config, retention_bytes=0)
             )
             log.mark()
-        assert await store.apply_retention(watermarks) >= 2
+        assert await store.expiry.apply(watermarks) >= 2
 
     simulation.run(node.run(main()))
 
@@ -230,9 +230,9 @@ def test_retention_by_size_also_counts_what_is_appended_to_the_active_segment() 
         watermarks = {log.partition: FAR}
         sealed = log.segments[0].size
         while log.size - config.retention_bytes < sealed and len(log.segments) == 2:
-            assert await store.apply_retention(watermarks) == 0
+            assert await store.expiry.apply(watermarks) == 0
             log.append_as_leader(batch("v" * 100), 0)
-        assert await store.apply_retention(watermarks) == 1
+        assert await store.expiry.apply(watermarks) == 1
 
     simulation.run(node.run(main()))
 
@@ -298,16 +298,16 @@ def test_checkpoints_are_not_written_while_nothing_changes(tmp_path: Path) -> No
         log.append_as_leader(batch("a", "b"), 0)
         await log.flushing.all()
         log.advance_start(1)
-        await store.save_changed_offsets()
+        await store.offsets.save_changed()
         for name, offset in ((names.RECOVERY_POINTS, 2), (names.LOG_STARTS, 1)):
             file = f"{path}/{name}"
             assert store.checkpoints.read(path, name)[IDLE[0]] == offset
             world.disk.remove(file)
-        await store.save_changed_offsets()
+        await store.offsets.save_changed()
         assert not world.disk.exists(f"{path}/{names.RECOVERY_POINTS}")
         assert not world.disk.exists(f"{path}/{names.LOG_STARTS}")
         await store.truncate({IDLE[0]: 1})
-        await store.save_changed_offsets()
+        await store.offsets.save_changed()
         assert store.checkpoints.read(path, names.RECOVERY_POINTS)[IDLE[0]] == 0
 
     in_real_world(tmp_path, main)
@@ -372,7 +372,7 @@ def test_a_log_without_records_has_no_files_and_no_buffers(tmp_path: Path) -> No
         assert await offset_of_max_timestamp(log, world) is None
         assert log.batch_start(0) == 0
         await store.truncate(dict.fromkeys(IDLE, 0))
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         store.delete(IDLE[1])
         assert store.create(IDLE[1], TOPIC_ID, SMALL).end_offset == 0, "no checkpoint lists it"
         await store.restart(IDLE[2], 70)
@@ -407,8 +407,8 @@ def test_log_is_looked_at_again_after_a_check_without_open_files(
 
         with monkeypatch.context() as patched:
             patched.setattr(Log, "retire", refuse)
-            assert await store.apply_retention(ends) == 0
-        assert await store.apply_retention(ends) > 0
+            assert await store.expiry.apply(ends) == 0
+        assert await store.expiry.apply(ends) > 0
         await store.close()
 
     in_real_world(tmp_path, main)

@@ -350,13 +350,15 @@ def test_the_high_watermark_is_saved_again_after_a_move() -> None:
     async def main(node: Node) -> None:
         store = await two_directories(node.world, "")
         log_in_a(store, 10)
-        await store.save_high_watermarks({PARTITION: 7})
+        await store.offsets.save_high_watermarks({PARTITION: 7})
         assert names.HIGH_WATERMARKS not in store.due.changed_checkpoints
         await move_to_b(store)
         assert names.HIGH_WATERMARKS in store.due.changed_checkpoints
-        await store.save_high_watermarks({PARTITION: 7})
+        await store.offsets.save_high_watermarks({PARTITION: 7})
         assert names.HIGH_WATERMARKS not in store.due.changed_checkpoints
-        assert (await two_directories(node.world, "")).read_high_watermarks() == {PARTITION: 7}
+        assert (await two_directories(node.world, "")).offsets.read_high_watermarks() == {
+            PARTITION: 7
+        }
 
     _simulated(main)
 
@@ -402,7 +404,7 @@ def test_of_two_directories_the_target_of_the_move_is_valid(
     async def main(world: World, path: str) -> None:
         for name in ("a", "b"):
             store = await two_directories(world, path)
-            await store.forget_deleted({})
+            await store.offsets.forget_deleted({})
             store.create(
                 PARTITION, TOPIC_ID, SMALL, store.directories["ab".index(name)]
             ).append_as_leader(batch(name, name), 0)
@@ -442,7 +444,7 @@ def test_a_move_can_be_reversed_and_a_moving_partition_deleted() -> None:
         running = asyncio.create_task(store.moves.run(second))
         await asyncio.sleep(0.002)
         store.delete(PARTITION)
-        await store.forget_deleted({})
+        await store.offsets.forget_deleted({})
         again = store.create(PARTITION, UUID(int=4712), SMALL, b)
         await running
         assert again.path == f"/b/{PARTITION}"
@@ -490,7 +492,7 @@ def test_deleting_a_partition_after_retention_leaves_its_directory_online() -> N
         store = await two_directories(node.world, "")
         log = log_in_a(store, 200)
         log.advance_start(150)
-        assert await store.apply_retention({PARTITION: 200}) > 0
+        assert await store.expiry.apply({PARTITION: 200}) > 0
         store.delete(PARTITION)
         await asyncio.sleep(100)
         await store.remove_due_files()

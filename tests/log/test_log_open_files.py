@@ -134,11 +134,11 @@ async def work(world: World, store: LogStore, refusals: list[KafkaError]) -> Non
 
     async def delete_records() -> None:
         log.advance_start(3)
-        await store.apply_retention({PARTITION: log.end_offset})
+        await store.expiry.apply({PARTITION: log.end_offset})
 
     await persistent(delete_records, refusals)
-    await persistent(store.save_recovery_points, refusals)
-    await persistent(store.save_start_offsets, refusals)
+    await persistent(store.offsets.save_recovery_points, refusals)
+    await persistent(store.offsets.save_start_offsets, refusals)
     await persistent(store.remove_due_files, refusals)
     assert log.damage is None
     await persistent(store.close, refusals)

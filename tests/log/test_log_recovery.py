@@ -89,7 +89,7 @@ def test_only_unflushed_segments_are_scanned(tmp_path: Path) -> None:
         for number in range(COUNT):
             log.append_as_leader(batch(f"value {number}"), 0)
         await log.flushing.all()
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         # A scan would find the wrong byte in a flushed segment.
         first = log.segments[0].file
         first.pwrite(bytes([first.pread(1, 70)[0] ^ 1]), 70)
@@ -111,7 +111,7 @@ def test_a_log_damaged_below_the_recovery_point_is_refused(tmp_path: Path) -> No
         for number in range(COUNT):
             log.append_as_leader(batch(f"value {number}"), 0)
         await log.flushing.all()
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         log.active.file.pwrite(b"X", log.active.size // 2)
         before = world.disk.read(log.active.path)
         again = await open_store(world, path)
@@ -131,7 +131,7 @@ def test_a_log_shorter_than_its_recovery_point_is_refused(tmp_path: Path) -> Non
         for number in range(COUNT):
             log.append_as_leader(batch(f"value {number}"), 0)
         await log.flushing.all()
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         log.active.file.truncate(0)
         assert "damaged" in (await open_store(world, path)).damaged[PARTITION]
 

@@ -129,12 +129,12 @@ def test_the_high_watermark_of_a_log_is_in_the_checkpoint_of_its_directory(
             store = await open_store(world, f"{path}/{name}")
             log = store.create(PARTITION, TOPIC_ID, SMALL)
             log.append_as_leader(batch(*map(str, range(count))), 0)
-            await store.save_high_watermarks({PARTITION: high_watermark})
+            await store.offsets.save_high_watermarks({PARTITION: high_watermark})
             await store.close()
         world.disk.remove_tree(f"{path}/b/{PARTITION}")
         store = two_directories(world, path)
         await store.open(lambda _partition: SMALL)
-        assert store.read_high_watermarks() == {PARTITION: 3}
+        assert store.offsets.read_high_watermarks() == {PARTITION: 3}
 
     in_real_world(tmp_path, main)
 
@@ -337,8 +337,8 @@ def test_periodic_work_on_many_logs_yields_to_the_event_loop(
             log.append_as_leader(sequenced(5, 0, "a"), 0)
         for work in (
             partial(store.expire_producers, 10**15),
-            partial(store.apply_retention, dict.fromkeys(store.logs, 0)),
-            store.save_recovery_points,
+            partial(store.expiry.apply, dict.fromkeys(store.logs, 0)),
+            store.offsets.save_recovery_points,
         ):
             task, turns = asyncio.create_task(work()), 0
             while not task.done():

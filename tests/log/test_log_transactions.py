@@ -390,8 +390,8 @@ def test_a_marker_that_is_not_replicated_holds_back_the_offset_after_a_roll_and_
         log.append_as_leader(batch("plain"), 1)
         end_offset = log.end_offset
         await log.flushing.all()
-        await store.save_high_watermarks({PARTITION: high_watermark})
-        await store.save_recovery_points()
+        await store.offsets.save_high_watermarks({PARTITION: high_watermark})
+        await store.offsets.save_recovery_points()
         if clean:
             await store.close()
         again = await open_store(world, path)
@@ -402,7 +402,7 @@ def test_a_marker_that_is_not_replicated_holds_back_the_offset_after_a_roll_and_
         producers.advance(high_watermark + 1)
         assert producers.first_unstable_offset() is None
         # Once the marker is replicated, the newest snapshot is enough.
-        await again.save_high_watermarks({PARTITION: high_watermark + 1})
+        await again.offsets.save_high_watermarks({PARTITION: high_watermark + 1})
         if clean:
             await again.close()
         last = (await open_store(world, path)).logs[PARTITION].producers

@@ -11,7 +11,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.log.lookup import offset_for_timestamp, offset_of_max_timestamp
 from penstock.log.names import DELETED
 from penstock.log.retention import SegmentFacts, expired
-from penstock.log.store import StillListed
+from penstock.log.saved_offsets import StillListed
 from penstock.records.compression import Codec
 from penstock.world import World
 from tests.log.making import (
@@ -67,7 +67,7 @@ def test_truncation_lowers_the_saved_recovery_point_first(tmp_path: Path) -> Non
         for number in range(100):
             log.append_as_leader(batch(str(number)), 0)
         await log.flushing.all()
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         await store.truncate({PARTITION: 30})
         recovered = await open_store(world, path)
         assert not recovered.damaged
@@ -104,14 +104,14 @@ def test_deleted_records_are_not_served_and_their_segments_are_removed(tmp_path:
             log.read(49, 1, below=100)
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert values(log)[0] == "50"
-        gone = await store.apply_retention({PARTITION: 100})
+        gone = await store.expiry.apply({PARTITION: 100})
         assert 0 < gone == before - len(log.segments)
         assert log.start_offset == 50
         assert log.segments[0].base_offset <= 50
         assert any(name.endswith(DELETED) for name in world.disk.list(log.path))
         await store.remove_due_files()
         assert not any(name.endswith(DELETED) for name in world.disk.list(log.path))
-        await store.save_start_offsets()
+        await store.offsets.save_start_offsets()
         assert (await open_store(world, path)).logs[PARTITION].start_offset == 50
         with pytest.raises(KafkaError):
             log.advance_start(101)
@@ -155,9 +155,9 @@ def test_a_log_whose_segments_all_expired_is_empty_and_keeps_its_end(tmp_path: P
         log = store.create(PARTITION, TOPIC_ID, replace(SMALL, retention_ms=1_000))
         for number in range(100):
             log.append_as_leader(batch(str(number)), 0)
-        assert await store.apply_retention({PARTITION: 100}) > 2
+        assert await store.expiry.apply({PARTITION: 100}) > 2
         assert (log.start_offset, log.end_offset, log.size) == (100, 100, 0)
-        assert await store.apply_retention({PARTITION: 100}) == 0
+        assert await store.expiry.apply({PARTITION: 100}) == 0
 
     in_real_world(tmp_path, main)
 
@@ -210,7 +210,7 @@ def test_a_deleted_partition_is_removed_after_its_delay_and_its_name_can_be_reus
         store.create(PARTITION, TOPIC_ID, config).append_as_leader(batch("a"), 0)
         store.delete(PARTITION)
         assert [name for name in world.disk.list(path) if name.endswith("-delete")]
-        await store.forget_deleted({})
+        await store.offsets.forget_deleted({})
         again = store.create(PARTITION, TOPIC_ID, config)
         assert again.end_offset == 0
         await store.remove_due_files()
@@ -231,20 +231,20 @@ def test_a_partition_created_again_does_not_inherit_its_offsets(tmp_path: Path) 
             log.append_as_leader(batch("a"), 0)
             log.append_as_leader(batch("b"), 0)
             log.advance_start(1)
-            await store.save_start_offsets()
-            await store.save_high_watermarks({PARTITION: 2})
+            await store.offsets.save_start_offsets()
+            await store.offsets.save_high_watermarks({PARTITION: 2})
             store.delete(PARTITION)
             if reopened:
                 store = await open_store(world, path)
             with pytest.raises(StillListed):
                 store.create(PARTITION, TOPIC_ID, SMALL)
-            await store.forget_deleted({})
+            await store.offsets.forget_deleted({})
             store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch("new"), 0)
             crashed = await open_store(world, path)
-            assert crashed.read_high_watermarks() == {}
+            assert crashed.offsets.read_high_watermarks() == {}
             assert crashed.logs[PARTITION].start_offset == 0
             crashed.delete(PARTITION)
-            await crashed.forget_deleted({})
+            await crashed.offsets.forget_deleted({})
 
     in_real_world(tmp_path, main)
 
@@ -258,9 +258,9 @@ def test_a_partition_created_again_does_not_inherit_its_recovery_point(
         for number in range(50):
             log.append_as_leader(batch(str(number)), 0)
         await log.flushing.all()
-        await store.save_recovery_points()
+        await store.offsets.save_recovery_points()
         store.delete(PARTITION)
-        await store.forget_deleted({})
+        await store.offsets.forget_deleted({})
         store.create(PARTITION, TOPIC_ID, SMALL).append_as_leader(batch("new"), 0)
         crashed = await open_store(world, path)
         assert crashed.damaged == {}

@@ -217,7 +217,7 @@ class Broker:
 
     async def start(self) -> None:
         await self.store.open(lambda _partition: self.log_config)
-        watermarks = self.store.read_high_watermarks()
+        watermarks = self.store.offsets.read_high_watermarks()
         self.server = Server(
             self.world, self.config, Dispatch(self, SERVED, load), actions=self.actions
         )
@@ -247,7 +247,7 @@ class Broker:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.store.save_high_watermarks(
+        await self.store.offsets.save_high_watermarks(
             {name: partition.high_watermark for name, partition in self.partitions.items()}
         )
         await self.store.close()

@@ -226,7 +226,7 @@ def test_a_moved_copy_on_a_repaired_disk_does_not_replace_a_later_replica(
         assert (log.directory, store.online) == (a, [a, b])
         with pytest.raises(KafkaError):
             store.delete(PARTITION)
-        await store.forget_deleted({})
+        await store.offsets.forget_deleted({})
         log = store.create(PARTITION, TOPIC_ID, SMALL, b)
         log.append_as_leader(batch("new"), 1)
         await log.flushing.all()

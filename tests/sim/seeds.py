@@ -56,7 +56,10 @@ REGRESSIONS: dict[Kind, tuple[int, ...]] = {
         # The disk of the only replica in sync of a topic with min.insync.replicas=1 was replaced.
         101636691423537,
     ),
-    "transactions": (),
+    "transactions": (
+        # A damaged log was removed after the cluster had looked healthy, and then all nodes died.
+        53720940295088,
+    ),
     "reassignments": (
         # A cancellation that the client retried after the faults was carried out after the last
         # reassignment was accepted, and the checker took that for a violation of rule 27.

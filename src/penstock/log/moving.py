@@ -152,8 +152,8 @@ class Moves:
         async with self._copying:
             try:
                 # Checkpoints of the target may still list an earlier copy of this partition.
-                await self._store.save_recovery_points()
-                await self._store.save_start_offsets()
+                await self._store.offsets.save_recovery_points()
+                await self._store.offsets.save_start_offsets()
                 while self._is_current(move):
                     await self._catch_up(move, is_paced=True)
                     if await self._switch(move):
@@ -307,8 +307,8 @@ class Moves:
         self._remove_left(log.partition, log.config.file_delete_delay_ms)
         if left is not None and not await self._sync(left):
             return
-        await self._store.save_recovery_points()
-        await self._store.save_start_offsets()
+        await self._store.offsets.save_recovery_points()
+        await self._store.offsets.save_start_offsets()
         # A directory that is offline may have the old copy.
         all_online = len(self._store.online) == len(self._store.directories)
         if (left is not None or all_online) and self._store.logs.get(log.partition) is log:

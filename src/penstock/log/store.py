@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from math import inf
-from typing import Protocol
 from uuid import UUID
 
 from penstock import limits
@@ -23,37 +20,19 @@ from penstock.log.checkpoint import Checkpoints
 from penstock.log.compaction.run import Compactions
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.due import DueLogs
+from penstock.log.expiry import Expiry
 from penstock.log.files import OpenFiles, max_open_files
 from penstock.log.flush import save_epochs
 from penstock.log.log import Log
 from penstock.log.moving import Moves
 from penstock.log.open import CheckpointedOffsets, create_log, open_log
-from penstock.log.segment import TimesUnknown
-from penstock.log.times import learn_times
+from penstock.log.saved_offsets import SavedOffsets
 from penstock.log.truncation import Truncations
 from penstock.world import World
 
 logger = logging.getLogger(__name__)
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
-
-
-class Offsets(Protocol):
-    """Has an offset of some partitions, such as their high watermarks."""
-
-    def get(self, partition: TopicPartition, /) -> int | None: ...
-
-
-class StillListed(KafkaError):
-    """A checkpoint may have offsets of a deleted log of the same name. With its recovery point the
-    new log would look damaged after a crash, and with its high watermark uncommitted records would
-    look committed. Call `forget_deleted`, then create the log."""
-
-    def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"the checkpoints still list the deleted log of {partition}",
-        )
 
 
 class LogStore:
@@ -84,22 +63,14 @@ class LogStore:
         # The logs that periodic work looks at.
         self.due = DueLogs()
         self._removals: list[tuple[float, str]] = []
-        # By checkpoint: the partitions without a log that the files on disk may still list.
-        self._deleted: dict[str, set[TopicPartition]] = {
-            name: set()
-            for name in (
-                names.RECOVERY_POINTS,
-                names.LOG_STARTS,
-                names.HIGH_WATERMARKS,
-                names.CLEAN_OFFSETS,
-            )
-        }
         self.checkpoints = Checkpoints(world)
+        self.offsets = SavedOffsets(self, self.checkpoints)
         # The log directory for a partition that is created later (AlterReplicaLogDirs).
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         self.truncations = Truncations(self, world)
         self.moves = Moves(self, world, self._files)
         self.compactions = Compactions(self, world)
+        self.expiry = Expiry(self, world)
 
     @property
     def open_files(self) -> OpenFiles:
@@ -150,17 +121,14 @@ class LogStore:
             )
         await self.moves.settle_arrived()
         self.moves.resume()
-        for deleted in self._deleted.values():
-            deleted.difference_update(self.logs)
+        self.offsets.opened()
         self.due.counts.opening_s = self._world.clock.monotonic() - began
 
     async def _open_directory(self, directory: LogDirectory, config_of: ConfigOf) -> None:
         epoch = self.clean_epochs[directory.path]
-        read = partial(self.checkpoints.read, directory.path)
-        for checkpoint, deleted in self._deleted.items():
-            deleted.update(read(checkpoint))
-        recovery_points, starts = read(names.RECOVERY_POINTS), read(names.LOG_STARTS)
-        high_watermarks = read(names.HIGH_WATERMARKS)
+        offsets = self.offsets.read(directory)
+        recovery_points, starts = offsets[names.RECOVERY_POINTS], offsets[names.LOG_STARTS]
+        high_watermarks = offsets[names.HIGH_WATERMARKS]
         for name in self._disk.list(directory.path):
             path = f"{directory.path}/{name}"
             partition = names.parse_partition_dir(name)
@@ -200,7 +168,7 @@ class LogStore:
                 directory.path,
                 directory.log_count,
             )
-        self.compactions.opened(directory, read(names.CLEAN_OFFSETS))
+        self.compactions.opened(directory, offsets[names.CLEAN_OFFSETS])
 
     async def _open_log(
         self,
@@ -245,8 +213,7 @@ class LogStore:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} exists already")
         if not self.online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
-        if any(partition in deleted for deleted in self._deleted.values()):
-            raise StillListed(partition)
+        self.offsets.check_unlisted(partition)
         preferred = self.preferred.pop(partition, None)
         chosen = (
             directory
@@ -305,8 +272,7 @@ class LogStore:
         log.flushing.abandoned = True
         self.due.forget(log)
         if log.is_on_disk:
-            for deleted in self._deleted.values():
-                deleted.add(partition)
+            self.offsets.deleted(partition)
         self.moves.forget(partition)
         self.compactions.forget(partition)
         return log
@@ -341,60 +307,6 @@ class LogStore:
         await self.truncations.restart(partition, offset)
 
     # Upkeep
-
-    async def apply_retention(self, high_watermarks: Offsets) -> int:
-        """Remove expired segments, of some logs per turn of the event loop. Return their number.
-        Only logs of which a segment may have expired are looked at."""
-        due, count = self.due, 0
-        marked, due.retention = due.retention, {}
-        marked.update(dict.fromkeys(due.retention_times.take(self._world.clock.now_ms())))
-        for number, log in enumerate(marked, 1):
-            high_watermark = high_watermarks.get(log.partition)
-            if self.logs.get(log.partition) is not log:
-                pass  # it was deleted
-            elif high_watermark is None:
-                due.retention[log] = None
-            else:
-                due.retention[log] = None  # if this fails, for want of open files
-                with unless_offline(log.directory):
-                    count += await self._retire_expired(log, high_watermark)
-                    due.retention.pop(log, None)
-                    self._plan_retention(log)
-            if number % limits.RETENTION_LOGS_A_TURN == 0:
-                await asyncio.sleep(0)
-        return count
-
-    def _plan_retention(self, log: Log) -> None:
-        """Look at a log again when its next segment may expire."""
-        try:
-            next_ms = log.next_retention_ms()
-        except TimesUnknown:
-            next_ms = -inf
-        if self.logs.get(log.partition) is not log or next_ms == inf:
-            return
-        if next_ms <= self._world.clock.now_ms():
-            self.due.retention[log] = None  # not replicated yet, or damaged
-        else:
-            self.due.retention_times.not_after(log, next_ms)
-
-    async def _retire_expired(self, log: Log, high_watermark: int) -> int:
-        while True:
-            try:
-                number = log.expired(high_watermark, self._world.clock.now_ms())
-                retired = log.retire(number)
-            except TimesUnknown as unknown:
-                await learn_times(log, self._world, [unknown.segment])
-                if not unknown.segment.has_times or self.logs.get(log.partition) is not log:
-                    return 0  # the segment or the log was removed
-                continue
-            except KafkaError as error:
-                if isinstance(error, TooManyFiles) or log.directory.failure is not None:
-                    raise
-                log.mark_damaged(error)  # the active segment, which is rolled if all are expired
-                return 0
-            for path in retired:
-                self.remove_later(path, log.config.file_delete_delay_ms)
-            return number
 
     async def expire_producers(self, expiration_ms: int) -> None:
         """Forget producers that were idle for producer.id.expiration.ms, of some logs per turn of
@@ -465,66 +377,7 @@ class LogStore:
                 if self.logs.get(log.partition) is log:
                     log.directory.fail(f"writing out {log.partition}", error)
 
-    async def forget_deleted(self, high_watermarks: Offsets) -> None:
-        """Save all checkpoints, so that the names of deleted logs can be used again."""
-        await self.save_high_watermarks(high_watermarks)
-        await self.save_recovery_points()
-        await self.save_start_offsets()
-        await self.save_clean_offsets()
-
-    async def save_changed_offsets(self) -> None:
-        """Save the recovery points and log starts that changed since they were saved."""
-        if names.RECOVERY_POINTS in self.due.changed_checkpoints:
-            await self.save_recovery_points()
-        if names.LOG_STARTS in self.due.changed_checkpoints:
-            await self.save_start_offsets()
-
-    async def save_recovery_points(self) -> None:
-        self.due.is_recovery_point_lowered = False
-        await self._save(
-            names.RECOVERY_POINTS,
-            lambda log: log.flushing.recovery_point,
-            self._with_futures,
-        )
-
-    async def save_start_offsets(self) -> None:
-        await self._save(names.LOG_STARTS, lambda log: log.start_offset)
-
-    async def save_high_watermarks(self, high_watermarks: Offsets) -> None:
-        await self._save(names.HIGH_WATERMARKS, lambda log: high_watermarks.get(log.partition) or 0)
-
-    async def save_clean_offsets(self) -> None:
-        await self._save(names.CLEAN_OFFSETS, lambda log: log.clean_offset)
-
-    async def _save(
-        self,
-        name: str,
-        offset_of: Callable[[Log], int | None],
-        logs: Callable[[], Iterable[Log]] | None = None,
-    ) -> None:
-        """`logs` returns the logs of the checkpoint, by default those in service."""
-        logs, deleted = logs or self.logs.values, self._deleted[name]
-        unlisted: set[TopicPartition] | None = None
-        # Repeat if partitions were deleted while the checkpoint was written.
-        while unlisted is None or deleted - unlisted:
-            unlisted = set(deleted)
-            self.due.changed_checkpoints.discard(name)
-            await self.checkpoints.save(name, self.online, logs, offset_of)
-        deleted -= unlisted
-
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks of the open logs. The checkpoint of another directory than
-        that of the log may list an earlier log of the same name."""
-        found: dict[TopicPartition, int] = {}
-        for directory in self.online:
-            offsets = self.checkpoints.read(directory.path, names.HIGH_WATERMARKS)
-            for partition, offset in offsets.items():
-                log = self.logs.get(partition)
-                if log is not None and log.directory is directory:
-                    found[partition] = offset
-        return found
-
-    def _with_futures(self) -> Iterable[Log]:
+    def with_futures(self) -> Iterable[Log]:
         """Return the logs in service, and those that replicas move to."""
         return [*self.logs.values(), *(move.future for move in self.moves.under_way.values())]
 
@@ -559,15 +412,15 @@ class LogStore:
     async def close(self, broker_epoch: int = -1) -> None:
         """Shut down cleanly: sync everything, and write the clean shutdown marker in each
         directory."""
-        logs = [log for log in self._with_futures() if log.is_on_disk]
+        logs = [log for log in self.with_futures() if log.is_on_disk]
         for start in range(0, len(logs), limits.CLOSED_LOGS_A_TURN):
             some = logs[start : start + limits.CLOSED_LOGS_A_TURN]
             # Together: the disk makes several syncs durable at once.
             await asyncio.gather(*map(self._close_log, some))
             await self._save_epochs(some)
             await self.close_files()
-        await self.save_recovery_points()
-        await self.save_start_offsets()
+        await self.offsets.save_recovery_points()
+        await self.offsets.save_start_offsets()
         for directory in self.online:
             await self.checkpoints.mark_clean(directory, broker_epoch)
         self._files.forget_all()

@@ -66,7 +66,7 @@ class Truncations:
         """Save the recovery points if one was lowered. That of a log which was not flushed lately
         is below the truncation, and the checkpoint has a row for each log."""
         if self._store.due.is_recovery_point_lowered:
-            await self._store.save_recovery_points()
+            await self._store.offsets.save_recovery_points()
 
     async def _lower_clean_offsets(self, offsets: Mapping[Log, int]) -> None:
         """Lower the cleaner checkpoint on disk before the truncation: records appended after it
@@ -79,7 +79,7 @@ class Truncations:
         for log, offset in lowered:
             log.clean_offset = offset
         if lowered:
-            await self._store.save_clean_offsets()
+            await self._store.offsets.save_clean_offsets()
 
     async def _load_producers(self, log: Log, offset: int) -> ProducerStates:
         """Return the producer state of the log at the batch that holds an offset. It is complete

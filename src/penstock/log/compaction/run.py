@@ -37,7 +37,8 @@ from penstock.log.times import learn_times
 from penstock.world import TOO_MANY_FILES, Disk, World
 
 if TYPE_CHECKING:
-    from penstock.log.store import LogStore, Offsets
+    from penstock.log.saved_offsets import Offsets
+    from penstock.log.store import LogStore
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Compactions:
         try:
             # Recovery does not read below the saved recovery point, so it must be saved before gaps
             # are made.
-            await self._store.save_recovery_points()
+            await self._store.offsets.save_recovery_points()
             if await self._compact(run, pace):
                 return True
             logger.info("%s changed during its compaction, which starts again later", log.partition)
@@ -251,7 +252,7 @@ class Compactions:
                 max(0.0, started + processed / pace.max_bytes_per_second - clock.monotonic())
             )
         run.log.clean_offset = done.clean_offset
-        await self._store.save_clean_offsets()
+        await self._store.offsets.save_clean_offsets()
         seconds = clock.monotonic() - started
         counts = self._store.due.counts
         counts.compactions += 1

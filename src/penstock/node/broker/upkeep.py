@@ -52,7 +52,7 @@ class Upkeep:
             await asyncio.sleep(0)
 
     async def _apply_retention(self) -> None:
-        await self._store.apply_retention(self._replicas.high_watermarks)
+        await self._store.expiry.apply(self._replicas.high_watermarks)
         await self._store.remove_due_files()
 
     async def _compact(self) -> None:
@@ -72,7 +72,7 @@ class Upkeep:
                 await asyncio.sleep(max(backoff_s, _MIN_CLEANER_BACKOFF_S))
 
     async def _checkpoint(self) -> None:
-        await self._store.save_changed_offsets()
+        await self._store.offsets.save_changed()
         await self._replicas.save_changed_high_watermarks()
 
     async def _expire_producers(self) -> None:

@@ -28,7 +28,8 @@ from penstock.limits import (
 from penstock.log.directory import LogDirectory, TooManyFiles, unless_offline
 from penstock.log.log import Log
 from penstock.log.names import HIGH_WATERMARKS
-from penstock.log.store import LogStore, StillListed
+from penstock.log.saved_offsets import StillListed
+from penstock.log.store import LogStore
 from penstock.metadata.image import (
     BROKER,
     TOPIC,
@@ -145,7 +146,7 @@ class Replicas:
         self._set_strays_aside()
         for move in self.store.moves.under_way.values():
             self._supervisor.spawn(self.store.moves.run(move))
-        self._saved_watermarks = self.store.read_high_watermarks()
+        self._saved_watermarks = self.store.offsets.read_high_watermarks()
         self.has_logs = True
         await self._create_partitions()
         self._saved_watermarks = {}
@@ -169,7 +170,7 @@ class Replicas:
 
     async def save_high_watermarks(self) -> None:
         self._env.marks.high_watermark_changed = False
-        await self.store.save_high_watermarks(self.high_watermarks)
+        await self.store.offsets.save_high_watermarks(self.high_watermarks)
 
     async def save_changed_high_watermarks(self) -> None:
         """Save the high watermarks unless none changed, and no log moved to another directory,
@@ -399,7 +400,7 @@ class Replicas:
         """Save the checkpoints, then create the logs that reuse names of deleted ones."""
         while self._still_listed and not self._is_closed:
             names = list(self._still_listed)
-            await self.store.forget_deleted(self.high_watermarks)
+            await self.store.offsets.forget_deleted(self.high_watermarks)
             for name in names:
                 del self._still_listed[name]
                 self._retry_creation(name)

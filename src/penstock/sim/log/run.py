@@ -18,7 +18,8 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_UUID, TopicPartition
 from penstock.log.directory import LogDirectory
 from penstock.log.log import Log
-from penstock.log.store import LogStore, StillListed
+from penstock.log.saved_offsets import StillListed
+from penstock.log.store import LogStore
 from penstock.records.build import build_batch, end_transaction_marker
 from penstock.records.compression import Codec
 from penstock.sim.harness import InvariantViolated
@@ -104,7 +105,7 @@ class LogRun:
         return store
 
     async def _check(self, flipped: str | None) -> None:
-        high_watermarks = self.store.read_high_watermarks()
+        high_watermarks = self.store.offsets.read_high_watermarks()
         for partition, model in self.models.items():
             log = self._log_of(partition, model, flipped)
             if log is None:
@@ -206,7 +207,7 @@ class LogRun:
         try:
             return create()
         except StillListed:
-            await self.store.forget_deleted(self._high_watermarks())
+            await self.store.offsets.forget_deleted(self._high_watermarks())
             return create()
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
@@ -275,11 +276,11 @@ class LogRun:
         while True:
             await asyncio.sleep(self.rng.random() * 0.3)
             try:
-                await self.store.apply_retention(self._high_watermarks())
+                await self.store.expiry.apply(self._high_watermarks())
                 await self.store.flush_due()
-                await self.store.save_recovery_points()
-                await self.store.save_start_offsets()
-                await self.store.save_high_watermarks(self._high_watermarks())
+                await self.store.offsets.save_recovery_points()
+                await self.store.offsets.save_start_offsets()
+                await self.store.offsets.save_high_watermarks(self._high_watermarks())
                 await self.store.remove_due_files()
             except KafkaError as error:
                 if error.code != ErrorCode.KAFKA_STORAGE_ERROR:

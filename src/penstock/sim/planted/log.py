@@ -9,7 +9,7 @@ from penstock.errors import KafkaError
 from penstock.log import directory, moving
 from penstock.log.log import Log
 from penstock.log.producers.state import ProducerStates
-from penstock.log.store import LogStore
+from penstock.log.saved_offsets import SavedOffsets
 from penstock.sim.harness import replaced
 
 
@@ -47,16 +47,7 @@ def moves_continue_without_comparison() -> AbstractContextManager[None]:
 def deleted_logs_leave_their_offsets() -> AbstractContextManager[None]:
     """The checkpoints of a log that is created again may list the offsets of the deleted one."""
 
-    def make(take_out: Any) -> Any:
-        def forgetful(store: LogStore, partition: Any) -> Any:
-            log = take_out(store, partition)
-            for deleted in store._deleted.values():
-                deleted.discard(partition)
-            return log
-
-        return forgetful
-
-    return replaced(LogStore, "_take_out", make)
+    return replaced(SavedOffsets, "deleted", lambda _original: lambda _offsets, _partition: None)
 
 
 # What each needs of a run: a flipped bit in a sealed segment, then a retention check or a choice

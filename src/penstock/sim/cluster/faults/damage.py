@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 from penstock.ids import TopicPartition
 from penstock.log import names as log_names
@@ -111,8 +112,10 @@ class DamageFaults:
                 del self.damaged[name]
                 env.history.events.append(FileRepaired(env.now(), node.config.node_id))
                 continue
+            # The damage may have stayed unnoticed, and other nodes may have died since.
+            await env.wait_for(30.0, partial(env.targets.may_be_damaged, node))
+            env.targets.mark_damaged(node)
             if node.machine.alive:
-                env.targets.mark_unclean(node)
                 node.crash(power_loss=False)
             del self.damaged[name]
             if partition_of(path) is not None and METADATA_DIR not in path:
