@@ -13,6 +13,8 @@ BENCHMARKS = {
     "log": ["bench.log", "bench.codec"],
     "broker": ["bench.broker"],
     "cluster": ["bench.cluster"],
+    "crowd": ["bench.crowd"],
+    "curves": ["bench.curves"],
     "groups": ["bench.groups"],
     "many": ["bench.many"],
     "spark": ["bench.spark"],

@@ -155,7 +155,7 @@ def _measured(peer: ClusterPeer, topics: int) -> Measured:
         in_sync_s = time.perf_counter() - started
         time.sleep(SETTLE_S)
         pids = peer.pids()
-        idle = _idle_percent(list(pids.values()))
+        idle = idle_percent(list(pids.values()))
         resident = [resident_mb(pid) for pid in pids.values()]
         victim = next(node for node in pids if node != quorum(peer.bootstrap).leader_id)
         os.kill(pids[victim], 9)
@@ -248,7 +248,7 @@ def _seconds_until(condition: Callable[[], bool]) -> float:
     raise SystemExit(f"the cluster did not get there within {TIMEOUT_S:.0f} s")
 
 
-def _idle_percent(pids: list[int]) -> list[float]:
+def idle_percent(pids: list[int]) -> list[float]:
     before = [_cpu_s(pid) for pid in pids]
     time.sleep(IDLE_S)
     return [(_cpu_s(pid) - used) / IDLE_S * 100 for pid, used in zip(pids, before, strict=True)]
