@@ -8,6 +8,7 @@ benchmark itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bench.crowd_clients import HEARTBEAT_S, Crowd
@@ -49,7 +50,7 @@ def main() -> None:
             if name == OURS or not QUICK
         }
     section.table(*COLUMNS)
-    for label, value in (
+    values: tuple[tuple[str, Callable[[Measured], float]], ...] = (
         ("end to end before, p50, ms", lambda it: it.alone.p50),
         ("end to end before, p99, ms", lambda it: it.alone.p99),
         (f"{CONNECTIONS:,} connections opened, s", lambda it: it.connected_s),
@@ -61,7 +62,8 @@ def main() -> None:
         (f"end to end with {GROUPS:,} groups too, p99, ms", lambda it: it.grouped.p99),
         (f"rebalance of {GROUPS:,} groups, s", lambda it: it.rebalanced_s),
         ("resident memory in the end, MB", lambda it: it.rebalanced_mb),
-    ):
+    )
+    for label, value in values:
         ours, theirs = value(found[OURS]), value(found[THEIRS]) if THEIRS in found else None
         section.row(
             label,
