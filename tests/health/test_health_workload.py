@@ -17,6 +17,7 @@ from penstock.health.observations import (
     SparkQuery,
     Transaction,
 )
+from penstock.health.transactions import seen_twice
 from penstock.ids import TopicPartition
 from tests.health.healthy import NOW_MS, PAYMENTS, at, broker, found, healthy, partition, words
 
@@ -220,6 +221,14 @@ def test_a_transaction_that_hangs(seen: Transaction, code: str, level: Level) ->
 )
 def test_transactions_that_progress(seen: Transaction) -> None:
     assert found(healthy(transactions=(seen,))) == {}
+
+
+def test_a_producer_that_commits_often_is_completing_in_both_looks() -> None:
+    first = transaction(state="PrepareCommit", start_ms=NOW_MS - 2_100)
+    second = transaction(state="PrepareCommit", start_ms=NOW_MS - 20)
+    assert found(healthy(transactions=(seen_twice(first, second),))) == {}
+    stuck = found(healthy(transactions=(seen_twice(first, first),)))
+    assert set(stuck) == {"transaction-not-completed"}
 
 
 def test_a_command_to_copy_is_quoted_for_a_shell() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from shlex import quote
 
 from penstock.health.findings import Finding, Level, Reason
@@ -16,6 +17,14 @@ LONG_OPEN_MS = 60_000
 _ABORT_GRACE_MS = 30_000
 # Timeouts of two-phase commit (KIP-939) do not expire.
 _NEVER_MS = 2**31 - 1
+
+
+def seen_twice(before: Transaction, after: Transaction) -> Transaction:
+    """Return the second look at a transactional id, with the states of both looks if they show the
+    same transaction. A producer that commits often is in PrepareCommit in many looks, each time
+    with another transaction."""
+    is_same = (before.producer_id, before.start_ms) == (after.producer_id, after.start_ms)
+    return replace(after, states=(before.state, after.state) if is_same else (after.state,))
 
 
 def check_transactions(seen: Observation) -> Iterator[Finding]:

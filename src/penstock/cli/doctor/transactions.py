@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from penstock.cli.doctor.notes import Notes, is_reached, new_client
 from penstock.client.admin.producers import describe_producers
@@ -15,6 +14,7 @@ from penstock.client.errors import check
 from penstock.errors import ErrorCode, KafkaError
 from penstock.health.groups import STALE_UNREAD_MS
 from penstock.health.observations import Transaction
+from penstock.health.transactions import seen_twice
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -48,7 +48,7 @@ async def look_at_transactions(
             after = before
             if before.exists and not before.error:
                 after = await _describe(client, name, named, notes)
-            notes.transactions.append(replace(after, states=(before.state, after.state)))
+            notes.transactions.append(seen_twice(before, after))
 
 
 async def find_hanging(world: World, bootstrap: str, notes: Notes) -> None:
