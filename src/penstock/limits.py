@@ -394,6 +394,14 @@ CHANGED_PARTITIONS_PER_STEP = 20
 COMPARED_PARTITIONS_PER_STEP = 5_000
 REVIEWED_PARTITIONS_PER_STEP = 200
 
+# Partitions of two images that a node compares in one step, some milliseconds, when it starts or
+# loads a snapshot. A topic or the settings of a resource take as long as so many partitions.
+COMPARED_PARTITIONS_PER_TOPIC = 10
+
+# Directories of partitions in which a starting broker looks for the mark of a move, in one turn of
+# the event loop: a few milliseconds.
+MOVED_LOGS_A_TURN = 500
+
 # Steps of a metadata change per turn of the event loop. A step creates one partition, which takes
 # up to a millisecond.
 METADATA_STEPS_PER_TURN = 4
@@ -438,6 +446,10 @@ MAX_QUORUM_OBSERVERS = 10_000
 # Voters of the quorum. Every record waits for a majority of them, and each sends its votes to all
 # others: quorums have three or five.
 MAX_VOTERS = 50
+
+# Addresses of controllers that a node knows. Ids and addresses are what messages claim; voters come
+# and go, and those of the log count always.
+MAX_QUORUM_ADDRESSES = 10 * MAX_VOTERS
 # Listeners of one voter that a request or a record of the log may have.
 MAX_VOTER_LISTENERS = 16
 
@@ -542,6 +554,12 @@ MARKER_COMPLETION_RETRY_MS = 500
 
 # Names in a line of the audit log. A request may have 100,000.
 LOGGED_NAMES = 20
+# Of one name that a client chose, which may have 32 KB. A topic's has at most 249.
+LOGGED_NAME_CHARACTERS = 250
+# How often the audit log has a line for the commits of a client that is no member of the group, and
+# how many such clients and groups are remembered.
+AUDITED_COMMITS_S = 60.0
+AUDITED_COMMITTERS = 1_000
 # Of the content of a request, which may have megabytes.
 LOGGED_REQUEST_CHARACTERS = 2_000
 
@@ -553,14 +571,22 @@ SCRAPE_TURN_S = 0.002
 SCRAPED_SAMPLES_PER_STEP = 2_000
 # Partitions that a scrape looks at before it checks the time: 1 µs each, 10 µs with their series.
 SCRAPED_PARTITIONS_PER_STEP = 50
+# How long a scrape waits for a disk. What it has not read then is not on the page.
+SCRAPE_READ_S = 1.0
 # Committed offsets whose records are not in memory and are looked up per scrape, to tell their age.
-# Each takes a read of the disk; the result is kept.
+# Each takes a read of the disk. What was found is kept; the next scrapes look for the others.
 SCRAPED_COLD_RECORDS = 200
-# How long a scrape waits for the end offsets of partitions on other brokers, how many one request
-# asks for, and how many former end offsets are remembered of each.
+# How long a scrape waits for other brokers, for the end offsets of partitions that they lead, and
+# how many one request asks for: to encode it, and to decode its response, takes about a turn.
 SCRAPE_REMOTE_S = 2.0
-SCRAPED_REMOTE_PARTITIONS = 5_000
-REMEMBERED_END_OFFSETS = 120
+SCRAPED_REMOTE_PARTITIONS = 250
+# Former end offsets that are remembered of a partition that another broker leads, 24 bytes each.
+# When there are more, some are forgotten: the age of a record that was appended thousands of
+# scrapes ago is then known to a third of it or better.
+REMEMBERED_END_OFFSETS = 48
+# Records per scrape whose timestamps are read from other brokers. Each takes a fetch of a batch,
+# which may have a megabyte. What was read is kept; the next scrapes ask for the others.
+SCRAPED_REMOTE_RECORDS = 50
 # Elements of an array in a response whose error codes are counted.
 COUNTED_ERRORS = 1_000
 # The head of an HTTP request, which Prometheus sends with some 300 bytes.
@@ -579,6 +605,9 @@ SCRAPE_SEND_S = 30.0
 # Lines that one place in the code writes to a node's log are counted for this long
 # (penstock.log.rate.limit).
 LOG_REPEATS_S = 10.0
+# Of so many partitions a place in the code writes the first error in that time, beyond the limit.
+# doctor reads as many events of a log.
+LOGGED_PARTITIONS = 1_000
 
 # Partitions whose sizes and end offsets `penstock top` asks for in a refresh, which takes about a
 # second then, and groups that it asks for at a time.

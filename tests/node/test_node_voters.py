@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.config.node import NodeConfig
 from penstock.controller.brokers.registration import register_broker
 from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.errors import ErrorCode
@@ -19,8 +20,15 @@ from penstock.protocol.codec import encode_bytes
 from penstock.protocol.internal.quorum_state import decode_quorum_state
 from penstock.protocol.messages.broker_registration import BrokerRegistrationRequest
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest
+from penstock.sim.quorum.node import quorum_config
 from tests.controller.clusters import broker, context
-from tests.node.simulated_quorum import DynamicQuorum, SimulatedQuorum, setting, settings_of
+from tests.node.simulated_quorum import (
+    OBSERVER,
+    DynamicQuorum,
+    SimulatedQuorum,
+    setting,
+    settings_of,
+)
 
 # A snapshot after a few records.
 SMALL = {
@@ -293,6 +301,65 @@ def test_static_voters_are_upgraded_to_kraft_version_1() -> None:
         assert state.voted_directory_id == directories[restarted.node_id]
 
     run(quorum, main)
+
+
+class UpgradedQuorum(DynamicQuorum):
+    """Voters 1, 2 and 3 and the observer have controller.quorum.voters; the others join later."""
+
+    def config(self, node_id: int) -> NodeConfig:
+        if node_id in (4, 5, 6):
+            return super().config(node_id)
+        first = {voter: self._voters[voter] for voter in (1, 2, 3)}
+        listener = f"c{node_id}:9092" if node_id == OBSERVER else None
+        return quorum_config(node_id, first, "/d", self._settings, listener=listener)
+
+    def format(self, node_id: int) -> None:
+        if node_id in (4, 5, 6):
+            super().format(node_id)
+        else:
+            SimulatedQuorum.format(self, node_id)
+
+
+@pytest.mark.parametrize("missed", [OBSERVER, 3], ids=["observer", "voter"])
+def test_node_that_missed_the_upgrade_follows_voters_that_are_not_in_its_configuration(
+    missed: int,
+) -> None:
+    """Its log has no VotersRecord. Controller 1, which is no voter any more, names the leader."""
+    quorum = UpgradedQuorum(13)
+
+    async def main() -> None:
+        quorum.start(1, 2, 3, OBSERVER)
+        leader = await quorum.active()
+        await leader.append(setting("one"))
+        await quorum.until(lambda: "one" in settings_of(quorum.quorums[missed]))
+        await quorum.until(lambda: len(leader._raft.state.announced) == 2)  # type: ignore[union-attr] # it leads
+        quorum.kill(missed)
+        await (await quorum.active()).upgrade_kraft_version(1, validate_only=False)
+        quorum.start(4, 5, 6)
+        await quorum.until(lambda: {4, 5, 6} <= quorum.quorums.keys())
+        for new in (4, 5, 6):
+            await quorum.add_eventually(new)
+        for old in (3, 2, 1):
+            await remove_eventually(quorum, old)
+        quorum.kill(2)
+        leader = await quorum.active()
+        assert leader.voter_set.ids == (4, 5, 6)
+        await leader.append(setting("two"))
+        quorum.start(missed)
+        await quorum.until(
+            lambda: missed in quorum.quorums and "two" in settings_of(quorum.quorums[missed])
+        )
+        assert quorum.quorums[missed].voter_set.ids == (4, 5, 6)
+
+    run(quorum, main)
+
+
+async def remove_eventually(quorum: DynamicQuorum, node_id: int) -> None:
+    """Repeat until the leader has committed its last change."""
+    async with asyncio.timeout(60):
+        while node_id in (await quorum.active()).voter_set.ids:
+            await quorum.remove(node_id)
+            await asyncio.sleep(0.1)
 
 
 async def epoch_and_offset(leader: Quorum, broker_id: int) -> tuple[int, int]:

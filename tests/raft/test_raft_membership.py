@@ -19,13 +19,16 @@ from penstock.raft.messages import (
     Effect,
     ElectionState,
     EndQuorumEpochRequest,
+    FetchResponse,
     RemoveVoterRequest,
     Request,
     RequestReceived,
+    ResponseReceived,
     SaveElectionState,
     SendRequest,
     SendResponse,
     SupportedVersionsReceived,
+    Sync,
     UpdateVoterRequest,
     UpgradeKRaftVersionRequest,
     VoterChangeResponse,
@@ -34,7 +37,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.states import CandidateState, FollowerState, LeaderState, UnattachedState
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VotersEntry, VoterSet, VoterSetHistory
-from tests.raft.raft_harness import TIMING, Harness
+from tests.raft.raft_harness import TIMING, Harness, sent_fetch
 
 
 def directory(node_id: int, life: int = 0) -> UUID:
@@ -435,6 +438,22 @@ def test_voter_that_does_not_know_the_latest_voters_grants_its_vote() -> None:
     assert vote(harness, 7, directory(1)).granted, "7 was added, and voter 1 does not know it"
 
 
+def test_replica_that_looks_for_the_leader_acknowledges_only_synced_records() -> None:
+    """The bootstrap server that it asks may lead, and may have made it a voter meanwhile. The
+    voters explorer found it, with seed 168."""
+    node = Harness(dynamic=voters(1, 2, 3), node_id=4, local=voter(4))
+    lookup = sent_fetch(node.start_effects)
+    named = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, 1)
+    fetch = sent_fetch(node.step(ResponseReceived(1, lookup, named)))
+    node.respond_to_fetch(1, fetch, records=[1, 1])
+    effects = node.wait(TIMING.fetch_timeout)
+    assert node.is_in(UnattachedState)
+    assert not any(isinstance(effect, SendRequest) for effect in effects)
+    assert Sync() in effects
+    node.sync()
+    assert sent_fetch(node.wait(TIMING.retry_backoff)).offset == 2
+
+
 def test_fetch_of_a_wiped_voter_does_not_count() -> None:
     harness = Leader(is_committed=False)
     harness.sync()
@@ -442,6 +461,29 @@ def test_fetch_of_a_wiped_voter_does_not_count() -> None:
     assert not any(isinstance(effect, Commit) for effect in effects)
     assert list(harness.leading.observers) == [ReplicaKey(2, directory(2, life=1))]
     assert any(isinstance(effect, Commit) for effect in harness.caught_up(2))
+
+
+# A log that ends before kraft.version was raised
+
+
+def test_node_with_static_voters_follows_a_leader_that_joined_later() -> None:
+    """Its log lacks the records that made node 4 a voter. The voters explorer found it, with seed
+    414."""
+    node = Harness(node_id=9)
+    lookup = sent_fetch(node.start_effects)
+    named = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, 4, 7)
+    assert sent_fetch(node.step(ResponseReceived(1, lookup, named))).epoch == 7
+    assert (node.raft.leader_id, node.raft.epoch) == (4, 7)
+
+
+def test_static_voter_accepts_requests_of_voters_that_joined_later() -> None:
+    """They are for its directory id, which only a VotersRecord has."""
+    vote = VoteRequest(7, OffsetAndEpoch(5, 6), False, directory(4), directory(1))
+    node = Harness(local=voter(1))
+    effects = node.step(RequestReceived(4, vote, "vote"))
+    assert SendResponse("vote", VoteResponse(ErrorCode.NONE, -1, 7, granted=True)) in effects
+    node.step(RequestReceived(4, BeginQuorumEpochRequest(7, directory(1)), "begin"))
+    assert node.raft.leader_id == 4
 
 
 # Announcements of voters

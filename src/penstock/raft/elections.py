@@ -55,13 +55,15 @@ def _validate_voter(
     """Return the error for a request of a voter to this one, whose directory id it says.
 
     Static voters know each other. With kraft.version 1 the log of this node may lack the
-    VotersRecord that made the sender or this node a voter, so that neither has to be one here.
+    VotersRecord that made the sender or this node a voter, so that neither has to be one here. A
+    request to a directory id comes from a log with such a record.
     """
     if quorum.has_resigned:
         return ErrorCode.BROKER_NOT_AVAILABLE
     if epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if quorum.is_static and (not quorum.is_voter or sender not in quorum.remote_voters):
+    is_static = quorum.is_static and voter_directory_id in (None, NO_UUID)
+    if is_static and (not quorum.is_voter or sender not in quorum.remote_voters):
         return ErrorCode.INCONSISTENT_VOTER_SET
     if sender < 0 or sender == quorum.node_id:
         return ErrorCode.INVALID_REQUEST

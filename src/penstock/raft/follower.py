@@ -74,8 +74,13 @@ def _next_fetch(quorum: QuorumState) -> FetchRequest:
 
 def poll_unattached_fetch(quorum: QuorumState, state: UnattachedState, now: float) -> None:
     """Fetch from a random voter or bootstrap server: one that is not the leader responds with the
-    leader's id."""
-    if now >= unattached_fetch_deadline(quorum, state):
+    leader's id. One that leads this epoch counts the fetch, and may have made this node a voter."""
+    if now < unattached_fetch_deadline(quorum, state):
+        return
+    if not is_log_synced(quorum):
+        state.fetch_at = now + quorum.timing.retry_backoff
+        quorum.effects.append(Sync())
+    else:
         voter = quorum.bootstrap_ids[int(quorum.jitter() * len(quorum.bootstrap_ids))]
         state.fetch = _next_fetch(quorum)
         quorum.effects.append(SendRequest(voter, state.fetch))

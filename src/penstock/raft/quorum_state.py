@@ -192,10 +192,12 @@ class QuorumState:
         self.voted_id, self.voted_directory_id = candidate, directory_id
 
     def maybe_transition(self, epoch: int, leader_id: int, now: float) -> None:
-        """Follow what any message says: a higher epoch, or the leader of the current epoch."""
-        is_leader_known = leader_id != self.node_id and (
-            leader_id in self.voters if self.is_static else leader_id >= 0
-        )
+        """Follow what any message says: a higher epoch, or the leader of the current epoch.
+
+        The log of this node may lack the VotersRecord of that leader, also if its voters are static
+        so far.
+        """
+        is_leader_known = leader_id != self.node_id and leader_id >= 0
         if epoch > self.epoch:
             if is_leader_known:
                 self.transition_to_follower(epoch, leader_id, now)

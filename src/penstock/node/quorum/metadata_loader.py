@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import METADATA_STEPS_PER_TURN, REPLAYED_METADATA_RECORDS_A_TURN
-from penstock.metadata.image import MetadataDelta, MetadataImage, delta_between
+from penstock.metadata.image import MetadataDelta, MetadataImage
+from penstock.node.metadata import delta_in_turns
 from penstock.node.quorum.batches import decode_batches
 from penstock.node.quorum.log import MetadataLog
 
@@ -112,10 +113,13 @@ class MetadataLoader:
 
     async def load(self, image: MetadataImage) -> None:
         """Publish the image of a snapshot, if it is ahead of the current one. The event loop runs
-        between bounded parts."""
+        between bounded parts: if another image is published meanwhile, compare with that one."""
         await self._finish_steps()
-        if image.offset > self.image.offset:
-            self._begin(image, delta_between(self.image, image))
+        while image.offset > self.image.offset:
+            before = self.image
+            delta = await delta_in_turns(before, image)
+            if self.image is before and self._steps is None:
+                self._begin(image, delta)
             await self._finish_steps()
 
     async def _finish_steps(self) -> None:

@@ -24,6 +24,7 @@ from penstock.client.errors import ConnectionFailed
 from penstock.config import cluster_settings as settings
 from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
+from penstock.limits import MAX_QUORUM_ADDRESSES
 from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataImage
 from penstock.node.quorum.client_rpc import RequestEncoder
@@ -496,7 +497,12 @@ class Quorum:
                     self._learn_address(voter.id, endpoint.host, endpoint.port)
 
     def _learn_address(self, node_id: int, host: str, port: int) -> None:
-        if not self._raft.is_static and node_id >= 0 and host and port:
+        voters = self._raft.voters
+        is_configured = self._raft.is_static and node_id in voters
+        is_full = len(self._addresses) >= MAX_QUORUM_ADDRESSES
+        if is_configured or node_id < 0 or not host or not port:
+            return
+        if not is_full or node_id in self._addresses or node_id in voters:
             self._addresses[node_id] = Address(host, port)
 
     async def _download_snapshot(self, effect: FetchSnapshot) -> None:

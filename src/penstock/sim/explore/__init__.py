@@ -7,9 +7,9 @@ the walks.
 
 from __future__ import annotations
 
-from penstock.sim.explore.raft import RAFT
+from penstock.sim.explore.raft import RAFT, VOTERS
 from penstock.sim.explore.replica import MOVES, REPLICA
 from penstock.sim.explore.shard import SHARD
 from penstock.sim.explore.txn import TXN
 
-EXPLORERS = {explorer.name: explorer for explorer in (RAFT, REPLICA, MOVES, SHARD, TXN)}
+EXPLORERS = {explorer.name: explorer for explorer in (RAFT, VOTERS, REPLICA, MOVES, SHARD, TXN)}

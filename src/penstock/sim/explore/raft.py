@@ -1,5 +1,6 @@
 """Walks over the raft machine: several nodes, a network that loses, delays, repeats and reorders
-messages, crashes that lose the unsynced tail of the log, snapshots. `raft_laws` has the laws.
+messages, crashes that lose the unsynced tail of the log, snapshots. `raft_laws` has the laws. In
+the walks of `VOTERS` the voters change (`raft_members`).
 
 Each node has its own clock: a tick advances it to the machine's deadline, so timeouts expire in any
 order.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from penstock.errors import ErrorCode
@@ -19,10 +21,14 @@ from penstock.raft.messages import (
     ResponseReceived,
     SnapshotPieceServed,
     SnapshotProgress,
+    SupportedVersionsReceived,
     Tick,
 )
+from penstock.raft.voters import LATEST_KRAFT_VERSION, Voter, VoterSet
 from penstock.sim.explore.raft_laws import RECOVERY, RaftLaws
-from penstock.sim.explore.raft_node import Download, Message, RaftNode
+from penstock.sim.explore.raft_log import MemoryLog
+from penstock.sim.explore.raft_members import Members
+from penstock.sim.explore.raft_node import Download, Message, RaftNode, VersionsQuestion
 from penstock.sim.explore.walk import Choices, Explorer, LawBroken
 
 OBSERVER = 9
@@ -33,12 +39,13 @@ _ROUNDING_S = 1e-6
 
 
 class RaftWalk:
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, *, change_voters: bool = False) -> None:
         self.choices = choices
         self.lines: list[str] | None = None
         self.voters = tuple(range(1, (3, 3, 5, 3, 4, 2)[choices.below(6)] + 1))
-        self.laws = RaftLaws(self.voters)
-        self.network: list[Message | Download] = []
+        self.members = Members(self, choices) if change_voters else None
+        self.laws = RaftLaws()
+        self.network: list[Message | Download | VersionsQuestion] = []
         self.fetch_entries = (1, 1, 2, 100)[choices.below(4)]
         # Percentages: of messages lost, of messages delivered out of order, of turns with a fault.
         self._lost = (2, 8, 20)[choices.below(3)]
@@ -47,15 +54,38 @@ class RaftWalk:
         self._ticks = (4, 10)[choices.below(2)]
         self._isolated: int | None = None
         self._numbers = count(1)
-        self.truncations = self.installed = self.snapshots = 0
+        self.truncations = self.installed = self.snapshots = self.changes = 0
         observers = (OBSERVER,) if choices.below(2) else ()
-        self.nodes = {number: RaftNode(self, number) for number in (*self.voters, *observers)}
+        ids = self.voters if self.members is None else self.members.ids
+        self.nodes = {number: RaftNode(self, number) for number in (*ids, *observers)}
+        self.laws.nodes = self.nodes
         self._nodes = list(self.nodes.values())
         for node in self._nodes:
             node.start()
 
     def new_number(self) -> int:
         return next(self._numbers)
+
+    # How nodes are configured
+
+    @property
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        return () if self.members is None else self.members.ids
+
+    @property
+    def auto_join(self) -> bool:
+        return self.members is not None and self.members.auto_join
+
+    def voter(self, node_id: int) -> Voter:
+        """Return a node with an empty disk."""
+        if self.members is None or node_id == OBSERVER:
+            return Voter(node_id)
+        return self.members.format(node_id)
+
+    def new_log(self, local: Voter) -> MemoryLog:
+        if self.members is None:
+            return MemoryLog(VoterSet.static(self.voters))
+        return self.members.new_log(local)
 
     def note(self, *parts: object) -> None:
         if self.lines is not None:
@@ -68,6 +98,7 @@ class RaftWalk:
             "committed": len(self.laws.committed),
             "snapshots": self.snapshots,
             "installed": self.installed,
+            **({} if self.members is None else {"changes": self.changes}),
         }
 
     def close(self) -> None: ...
@@ -75,6 +106,8 @@ class RaftWalk:
     # Turns
 
     def turn(self) -> None:
+        if self.members is not None and self.members.change():
+            return
         dice = self.choices.below(100)
         if dice < self._faults:
             self._fault()
@@ -133,6 +166,8 @@ class RaftWalk:
             if node.id == OBSERVER and self.choices.below(3) == 0:
                 self.note(node.id, "is wiped")
                 node.wipe()
+            elif self.members is not None and node.id != OBSERVER:
+                self.members.crashed(node)
         elif dice < 5:
             node.effects_left = self.choices.below(6)
         elif dice < 14:
@@ -157,6 +192,8 @@ class RaftWalk:
         is_lost = choices.below(100) < self._lost
         if isinstance(message, Download):
             self._download(message, is_lost)
+        elif isinstance(message, VersionsQuestion):
+            self._answer_versions(message, is_lost)
         elif message.has_failed:
             self._fail(message)
         elif message.response is not None:
@@ -210,14 +247,23 @@ class RaftWalk:
             self.note(node.id, "fails to fetch", effect.snapshot)
             node.deliver(replace(progress, failed=True))
             return
-        self.nodes[effect.leader_id].deliver(SnapshotPieceServed(node.id, effect.epoch))
+        leader = self.nodes[effect.leader_id]
+        leader.deliver(SnapshotPieceServed(node.id, effect.epoch, node.local.directory_id))
         if download.parts > 1:
             self.network.append(download._replace(parts=download.parts - 1))
             node.deliver(progress)
         else:
             self.note(node.id, "has fetched", effect.snapshot)
-            node.log.add_snapshot(effect.snapshot)
+            node.log.add_snapshot(effect.snapshot, leader.log.snapshot_voters(effect.snapshot))
             node.deliver(replace(progress, done=True))
+
+    def _answer_versions(self, question: VersionsQuestion, is_lost: bool) -> None:
+        node, asked = self.nodes[question.node], self.nodes[question.voter.id]
+        if node.life != question.life:
+            return
+        is_lost = is_lost or asked.raft is None or self._is_cut(node.id, asked.id)
+        levels = None if is_lost else (0, LATEST_KRAFT_VERSION)
+        node.deliver(SupportedVersionsReceived(question.voter.key, levels))
 
     def _serves(self, effect: FetchSnapshot, node_id: int) -> bool:
         leader = self.nodes[effect.leader_id]
@@ -276,3 +322,4 @@ class RaftWalk:
 
 
 RAFT = Explorer("raft", TURNS, RaftWalk)
+VOTERS = Explorer("voters", TURNS, partial(RaftWalk, change_voters=True))

@@ -15,6 +15,8 @@ from penstock.raft.messages import (
     AddVoterRequest,
     AppendLeaderChange,
     AppendRecords,
+    AppendVoters,
+    AskSupportedVersions,
     Commit,
     ElectionState,
     Event,
@@ -33,12 +35,13 @@ from penstock.raft.messages import (
     Synced,
     Truncate,
     UpgradeKRaftVersionRequest,
+    VoterChangeResponse,
     VoteRequest,
     VoteResponse,
 )
 from penstock.raft.states import LeaderState, Timing
-from penstock.raft.voters import Voter, VoterSet
-from penstock.sim.explore.raft_log import Entry, MemoryLog
+from penstock.raft.voters import ReplicaKey, Voter
+from penstock.sim.explore.raft_log import Entry
 
 if TYPE_CHECKING:
     from penstock.sim.explore.raft import RaftWalk
@@ -69,6 +72,14 @@ class Download(NamedTuple):
     parts: int
 
 
+class VersionsQuestion(NamedTuple):
+    """A leader asks a controller which levels of kraft.version it supports (ApiVersions)."""
+
+    node: int
+    life: int
+    voter: Voter
+
+
 class RaftNode:
     __slots__ = (
         "_handlers",
@@ -78,10 +89,12 @@ class RaftNode:
         "effects_left",
         "id",
         "life",
+        "local",
         "log",
         "now",
         "raft",
         "saved",
+        "step_voters",
         "sync_end",
         "unanswered",
     )
@@ -89,15 +102,18 @@ class RaftNode:
     def __init__(self, walk: RaftWalk, node_id: int) -> None:
         self._walk = walk
         self.id = node_id
+        self.local = walk.voter(node_id)
         self.raft: Raft | None = None
         # Counts processes; it also changes when one ends.
         self.life = 0
         # Seconds of this node's monotonic clock.
         self.now = 0.0
         # On disk: the log, the quorum-state file and the saved committed offset.
-        self.log = MemoryLog(VoterSet.static(walk.voters))
+        self.log = walk.new_log(self.local)
         self.saved = ElectionState(0, None)
         self.committed = 0
+        # The newest voters in the log when the current step began.
+        self.step_voters = self.log.voter_sets.latest.voters
         # How far the node has applied the log.
         self.applied = 0
         # The end offset that a running sync covers.
@@ -117,6 +133,8 @@ class RaftNode:
             Truncate: self._truncate,
             FetchSnapshot: self._fetch_snapshot,
             InstallSnapshot: self._install,
+            AppendVoters: self._append_voters,
+            AskSupportedVersions: self._ask_supported_versions,
         }
 
     @property
@@ -131,18 +149,21 @@ class RaftNode:
         self.log.recover()
         latest = self.log.latest_snapshot
         raft = Raft(
-            Voter(self.id),
+            self.local,
             self.log,
             self.saved,
             TIMING,
             self._walk.choices.fraction,
-            committed=min(self.committed, self.log.end_offset),
+            self._walk.bootstrap_ids,
+            min(self.committed, self.log.end_offset),
+            auto_join=self._walk.auto_join,
         )
         self.raft = raft
         self.applied = 0
         if latest is not None:
             self._load(latest)
         self._apply(raft.high_watermark)
+        self.step_voters = self.log.voter_sets.latest.voters
         self._carry_out(raft.start(self.now))
 
     def crash(self, kept: int | None = None) -> None:
@@ -160,8 +181,10 @@ class RaftNode:
             self.log.lose_tail(kept)
 
     def wipe(self) -> None:
-        """Empty the disk of an observer, which then starts like a new one."""
-        self.log = MemoryLog(VoterSet.static(self._walk.voters))
+        """Empty the disk of a node that is down. It then starts like a new one."""
+        self._walk.laws.lost[self.local.key] = self.log
+        self.local = self._walk.voter(self.id)
+        self.log = self._walk.new_log(self.local)
         self.saved = ElectionState(0, None)
         self.committed = 0
 
@@ -182,6 +205,7 @@ class RaftNode:
 
     def deliver(self, event: Event) -> None:
         if self.raft is not None:
+            self.step_voters = self.log.voter_sets.latest.voters
             self._carry_out(self.raft.step(event, self.now))
 
     def _carry_out(self, effects: list[Any]) -> None:
@@ -198,6 +222,7 @@ class RaftNode:
             is_done |= type(effect) is Truncate or type(effect) is InstallSnapshot
         if is_done:
             self.deliver(Synced())
+        self._walk.laws.check_standing(self)
 
     def append(self, number: int) -> bool:
         """Append an entry as the leader; return False if this node cannot."""
@@ -206,7 +231,7 @@ class RaftNode:
             return False
         if self.log.end_offset <= raft.state.epoch_start_offset:
             return False
-        self._append((raft.epoch, number))
+        self._append(Entry(raft.epoch, number))
         self._sync(None)
         return True
 
@@ -224,7 +249,7 @@ class RaftNode:
         if self.raft is None or self.applied <= (0 if latest is None else latest.offset):
             return False
         snapshot = OffsetAndEpoch(self.applied, self.log.epoch_at(self.applied - 1))
-        self.log.add_snapshot(snapshot)
+        self.log.add_generated_snapshot(snapshot)
         self.log.delete_before_snapshot(snapshot)
         return True
 
@@ -241,7 +266,7 @@ class RaftNode:
         ):
             laws.mentioned(self.id, request.epoch, self.saved)
         if isinstance(request, VoteRequest):
-            laws.requested(self.id, request, self.saved)
+            laws.requested(self, request)
         self._walk.network.append(Message(self.id, self.life, effect.destination, request))
 
     def _send_response(self, effect: SendResponse) -> None:
@@ -258,7 +283,11 @@ class RaftNode:
             and isinstance(message.request, VoteRequest)
             and not message.request.pre_vote
         ):
-            laws.granted(self.id, message.request.epoch, message.sender, self.saved)
+            candidate = ReplicaKey(message.sender, message.request.directory_id)
+            laws.granted(self, candidate, message.request)
+        elif isinstance(response, VoterChangeResponse) and not response.error:
+            self._walk.note(self.id, "answers", message.request)
+            self._walk.changes += 1
         if not message.is_orphan:
             self._walk.network.append(message._replace(response=response))
 
@@ -281,7 +310,17 @@ class RaftNode:
 
     def _append_leader_change(self, effect: AppendLeaderChange) -> None:
         self._walk.laws.elected(self, effect.epoch)
-        self._append((effect.epoch, self._walk.new_number()))
+        self._append(Entry(effect.epoch, self._walk.new_number(), effect.new_voters))
+
+    def _append_voters(self, effect: AppendVoters) -> None:
+        is_upgrade = effect.kraft_version is not None
+        self._walk.laws.change_appended(self, effect.voters, is_upgrade=is_upgrade)
+        verb = "raises kraft.version with" if is_upgrade else "appends"
+        self._walk.note(self.id, verb, "the voters", list(effect.voters.ids))
+        self._append(Entry(effect.epoch, self._walk.new_number(), effect.voters))
+
+    def _ask_supported_versions(self, effect: AskSupportedVersions) -> None:
+        self._walk.network.append(VersionsQuestion(self.id, self.life, effect.voter))
 
     def _append_records(self, effect: AppendRecords) -> None:
         records: Any = effect.records
@@ -291,8 +330,11 @@ class RaftNode:
     def _append(self, entry: Entry) -> None:
         log = self.log
         before = log.entries[-1] if log.entries else None
-        self._walk.laws.appended(self.id, log.end_offset, entry, before)
+        laws = self._walk.laws
+        laws.appended(self.id, log.end_offset, entry, before)
         log.append(entry)
+        if entry.voters is not None:
+            laws.check_uncommitted_changes(self)
 
     def _sync(self, _effect: Sync | None) -> None:
         if self.sync_end is None:
@@ -321,9 +363,7 @@ class RaftNode:
 
     def _commit(self, effect: Commit) -> None:
         if self.is_leader and self.raft is not None:
-            self._walk.laws.led_commit(
-                self._walk.nodes, self, self.raft.epoch, effect.high_watermark
-            )
+            self._walk.laws.led_commit(self, self.raft.epoch, effect.high_watermark)
         self._apply(effect.high_watermark)
 
     def _apply(self, high_watermark: int) -> None:

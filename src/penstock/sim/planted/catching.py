@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.sim.cluster.run import run_cluster, run_reassignments, run_transactions
-from penstock.sim.explore.raft import RAFT
+from penstock.sim.explore.raft import RAFT, VOTERS
 from penstock.sim.explore.replica import REPLICA
 from penstock.sim.explore.shard import SHARD
 from penstock.sim.explore.txn import TXN
@@ -20,7 +20,7 @@ from penstock.sim.log.run import run_log
 from penstock.sim.planted import PLANTED, PlantedBug
 from penstock.sim.planted.explore import PLANTED_RAFT, PLANTED_REPLICA, PLANTED_SHARD, PLANTED_TXN
 from penstock.sim.planted.log import PLANTED_STORE
-from penstock.sim.planted.membership import PLANTED_MEMBERSHIP
+from penstock.sim.planted.membership import PLANTED_MEMBERSHIP, PLANTED_VOTERS
 from penstock.sim.planted.reassignments import PLANTED_REASSIGNMENTS
 from penstock.sim.planted.transactions import PLANTED_TRANSACTIONS
 from penstock.sim.quorum.run import run_quorum
@@ -64,13 +64,14 @@ def _plants() -> Iterator[Plant]:
         yield Plant(bug, "log", run_log)
     walks = (
         (RAFT, PLANTED_RAFT),
+        (VOTERS, PLANTED_VOTERS),
         (REPLICA, PLANTED_REPLICA),
         (SHARD, PLANTED_SHARD),
         (TXN, PLANTED_TXN),
     )
     for explorer, bugs in walks:
         for bug in bugs:
-            if bug not in (*PLANTED, *PLANTED_TRANSACTIONS):
+            if bug not in (*PLANTED, *PLANTED_TRANSACTIONS, *PLANTED_MEMBERSHIP):
                 yield Plant(bug, f"explore {explorer.name}", partial(explore, explorer))
 
 

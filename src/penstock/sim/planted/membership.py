@@ -66,6 +66,16 @@ def removed_leader_counts_itself() -> AbstractContextManager[None]:
     return replaced(leader, "is_counted", lambda _original: lambda _quorum, _state: True)
 
 
+def removed_voter_does_not_stand() -> AbstractContextManager[None]:
+    """A leader that removed itself and lost the leadership does not stand, although its removal is
+    not committed. It refuses its vote to all others, whose logs are behind."""
+
+    def stands(quorum: QuorumState) -> bool:
+        return quorum.is_voter and not quorum.has_resigned
+
+    return replaced(QuorumState, "may_stand", lambda _original: property(stands))
+
+
 PLANTED_MEMBERSHIP = (
     two_changes_at_once,
     change_before_a_commit_in_this_epoch,
@@ -74,3 +84,6 @@ PLANTED_MEMBERSHIP = (
     uncommitted_voters_are_ignored,
     removed_leader_counts_itself,
 )
+
+# Bugs that walks with changes of the voters catch.
+PLANTED_VOTERS = (*PLANTED_MEMBERSHIP, removed_voter_does_not_stand)
