@@ -28,7 +28,7 @@ from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.client.client import Client
 from penstock.client.errors import check
 from penstock.health.findings import Finding, Level
-from penstock.health.observations import Observation
+from penstock.health.observations import Observation, Probe, Reach
 from penstock.ids import TopicPartition
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.records.build import build_batch
@@ -511,3 +511,25 @@ def test_a_table_on_a_terminal() -> None:
     assert "topic 0 is odd" in text
     assert "change it" in text
     assert "and 2 more: see --json" in text
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([("b", 120, Reach.KAFKA, "x"), ("c", 110, Reach.KAFKA, "x")], "b"),
+        ([("b", 100, Reach.KAFKA, "x")], "a"),
+        ([("b", 120, Reach.KAFKA, "another cluster")], "a"),
+        ([("b", None, Reach.TIMED_OUT, None)], "a"),
+    ],
+    ids=["newer", "as new", "another cluster", "not reached"],
+)
+def test_the_broker_with_the_newest_metadata_describes_the_cluster(
+    others: list[tuple[str, int | None, Reach, str | None]], expected: str
+) -> None:
+    """One that the controllers do not reach describes it as it was."""
+    asked = Probe("a", 1, Reach.KAFKA, cluster_id="x", metadata_offset=100)
+    probes = [
+        Probe(host, 1, reach, cluster_id=cluster_id, metadata_offset=offset)
+        for host, offset, reach, cluster_id in others
+    ]
+    assert gather._newest_like(asked, probes).host == expected

@@ -2,7 +2,8 @@
 
 `burn` checks what every fire has in common: nothing acknowledged is lost, nothing is there twice,
 the order is kept, clients go on within a bound while the fault lasts, all replicas are in sync
-within a bound after it, and a log line names the cause.
+within a bound after it, a log line names the cause, and `penstock doctor` finds the chain of causes
+while the fault lasts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tests.fire.cluster import FireCluster, FireError
+from tests.fire.doctor import Diagnosis, diagnose
 from tests.fire.load import Load
 
 # With a session timeout of 6 s and a loaded machine.
@@ -37,6 +39,8 @@ class Result:
     bound_s: float
     records: int
     lines: tuple[str, ...]
+    # What doctor said during the fault.
+    findings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -48,7 +52,9 @@ def burn(
     light: Callable[[], object],
     put_out: Callable[[], object],
     causes: tuple[Cause, ...],
+    findings: tuple[Diagnosis, ...],
     *,
+    settle: Callable[[], object] = lambda: None,
     hold_s: float = 0.0,
     until_logged: bool = False,
     goes_on: bool = True,
@@ -57,7 +63,8 @@ def burn(
 ) -> Result:
     """`goes_on` is False for a fault that a majority does not survive: clients wait until it ends.
     `hold_s` is the least duration of the fault. With `until_logged` it lasts until the causes are
-    logged."""
+    logged. `settle` returns when the fault has had its effect. Then doctor must have the findings,
+    before `put_out` ends the fault."""
     topic = f"fire-{name}"
     if load is None:
         cluster.create_topic(topic)
@@ -72,6 +79,8 @@ def burn(
         time.sleep(max(0.0, began + hold_s - time.monotonic()))
         if until_logged:
             _find_lines(cluster, starts, causes, 60.0)
+        settle()
+        named = diagnose(cluster, starts, findings)
         put_out()
         ended = time.monotonic()
         cluster.wait(lambda: cluster.all_in_sync(topics), f"{name}: all in sync", bound_s)
@@ -81,7 +90,7 @@ def burn(
     if healed_s > bound_s:
         raise FireError(f"{name} healed in {healed_s:.1f} s, the bound is {bound_s:.0f} s")
     lines = _find_lines(cluster, starts, causes, 10.0)
-    return Result(name, resumed_s, healed_s, bound_s, load.count, lines)
+    return Result(name, resumed_s, healed_s, bound_s, load.count, lines, named)
 
 
 def _find_lines(

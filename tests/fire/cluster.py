@@ -28,6 +28,7 @@ from tests.fire.network import Host, Network, command
 T = TypeVar("T")
 CLUSTER_ID = "FireFireFireFireFireFg"
 NODE_IDS = (1, 2, 3)
+METRICS_PORT = 9404
 # The hosts of clients: outside, and on the side of a node that is cut off.
 OUTSIDE, INSIDE = "outside", "inside"
 BIN = Path(sys.executable).parent
@@ -73,6 +74,7 @@ class FireNode:
             f"CONTROLLER://{self.host.address}:9093",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
+            "penstock.metrics.listener": f"http://{self.host.address}:{METRICS_PORT}",
             "log.dirs": str(self.data),
             "metadata.log.dir": str(self.meta),
             **_SETTINGS,

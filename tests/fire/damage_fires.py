@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from tests.fire.burn import Cause, Result, burn
 from tests.fire.cluster import OUTSIDE, FireCluster, FireError, FireNode
 from tests.fire.damage import Damage
+from tests.fire.doctor import Diagnosis
 from tests.fire.load import CLIENT, read_topic, read_what_is_there
 from tests.fire.operating import Operator
 
@@ -63,7 +64,16 @@ def damaged_partition_files(cluster: FireCluster) -> Result:
         Cause(_VICTIM, rf"{topic}-{_CUT_SEGMENT} is damaged: .*remove the directory"),
         Cause(_VICTIM, rf"partition {topic}-{_CUT_TAIL} is offline: .*not a torn tail"),
     )
-    return _damaged(cluster, "partition-files", damage, causes, clean=True, topic=topic)
+    findings = (
+        Diagnosis(
+            "at-min-isr",
+            rf"^{topic}-{_CUT_TAIL} is under-replicated.*; broker 1's log of {topic}-{_CUT_TAIL} "
+            "is damaged",
+        ),
+        Diagnosis("log-damaged", rf"^the log of {topic}-{_FLIPPED_SEGMENT} on broker 1 is damaged"),
+        Diagnosis("log-damaged", rf"^the log of {topic}-{_CUT_SEGMENT} on broker 1 is damaged"),
+    )
+    return _damaged(cluster, "partition-files", damage, causes, findings, clean=True, topic=topic)
 
 
 def torn_tails(cluster: FireCluster) -> Result:
@@ -80,7 +90,14 @@ def torn_tails(cluster: FireCluster) -> Result:
         Cause(_VICTIM, rf"recovery: .*{topic}-0/.*truncated from"),
         Cause(_VICTIM, rf"recovery: .*{topic}-1/.*truncated from"),
     )
-    return _damaged(cluster, "torn-tails", damage, causes, clean=False, topic=topic)
+    findings = (
+        Diagnosis(
+            "log-truncated",
+            rf"^node 1 truncated {_PARTITIONS} damaged files .*: truncated from .*; log directory "
+            r"\S+ was not shut down cleanly",
+        ),
+    )
+    return _damaged(cluster, "torn-tails", damage, causes, findings, clean=False, topic=topic)
 
 
 def damaged_checkpoints(how: Damage, cluster: FireCluster) -> Result:
@@ -100,7 +117,10 @@ def damaged_checkpoints(how: Damage, cluster: FireCluster) -> Result:
     causes = tuple(
         Cause(_VICTIM, rf"ignoring damaged checkpoint .*{name}-offset-checkpoint") for name in names
     )
-    return _damaged(cluster, f"checkpoints-{how.value}", damage, causes, clean=True)
+    findings = (
+        Diagnosis("file-damaged", r"^node 1 found 3 damaged files .*ignoring damaged checkpoint"),
+    )
+    return _damaged(cluster, f"checkpoints-{how.value}", damage, causes, findings, clean=True)
 
 
 def damaged_meta_properties(how: Damage, cluster: FireCluster) -> Result:
@@ -116,14 +136,16 @@ def damaged_meta_properties(how: Damage, cluster: FireCluster) -> Result:
         file.write_bytes(content)
 
     causes = (Cause(_VICTIM, r"meta\.properties"),)
-    return _damaged(cluster, f"meta-properties-{how.value}", damage, causes, clean=True)
+    findings = (_ended(r"meta\.properties"),)
+    return _damaged(cluster, f"meta-properties-{how.value}", damage, causes, findings, clean=True)
 
 
 def damaged_quorum_state(how: Damage, cluster: FireCluster) -> Result:
     """quorum-state: the vote of a voter is lost."""
     causes = (Cause(_VICTIM, r"quorum-state: .*The vote of this voter is lost"),)
     damage = partial(_damage_metadata, "quorum-state", how, 3)
-    return _damaged(cluster, f"quorum-state-{how.value}", damage, causes, clean=False)
+    findings = (_ended("The vote of this voter is lost"),)
+    return _damaged(cluster, f"quorum-state-{how.value}", damage, causes, findings, clean=False)
 
 
 def damaged_metadata_log(how: Damage, cluster: FireCluster) -> Result:
@@ -132,14 +154,25 @@ def damaged_metadata_log(how: Damage, cluster: FireCluster) -> Result:
         Cause(_VICTIM, r"__cluster_metadata-0\S* is damaged|__cluster_metadata-0.*truncated"),
     )
     damage = partial(_damage_metadata, "*.log", how, 4)
-    return _damaged(cluster, f"metadata-log-{how.value}", damage, causes, clean=False)
+    # A snapshot replaces what it covers. Without one the node ends.
+    line = r"__cluster_metadata-0\S* is damaged|__cluster_metadata-0\S*: truncated"
+    findings = (Diagnosis("file-damaged|log-truncated|broker-fenced", line),)
+    return _damaged(cluster, f"metadata-log-{how.value}", damage, causes, findings, clean=False)
 
 
 def damaged_metadata_snapshot(how: Damage, cluster: FireCluster) -> Result:
     """The latest snapshot of the metadata."""
     causes = (Cause(_VICTIM, r"\.checkpoint is damaged: .* It is set aside"),)
     damage = partial(_damage_metadata, "*-*.checkpoint", how, 5)
-    return _damaged(cluster, f"metadata-snapshot-{how.value}", damage, causes, clean=False)
+    findings = (Diagnosis("file-damaged", r"\.checkpoint is damaged: .*It is set aside"),)
+    name = f"metadata-snapshot-{how.value}"
+    return _damaged(cluster, name, damage, causes, findings, clean=False)
+
+
+def _ended(line: str) -> Diagnosis:
+    """The node refuses to start, and its last log line says why."""
+    chain = rf"refuses connections; its process does not run; its last log line was.*{line}"
+    return Diagnosis("broker-fenced", chain)
 
 
 def _damage_metadata(pattern: str, how: Damage, seed: int, node: FireNode) -> None:
@@ -153,6 +186,7 @@ def _damaged(
     name: str,
     damage: Callable[[FireNode], None],
     causes: tuple[Cause, ...],
+    findings: tuple[Diagnosis, ...],
     *,
     clean: bool,
     topic: str | None = None,
@@ -170,14 +204,13 @@ def _damaged(
         damage(node)
         node.start()
 
-    def put_out() -> None:
+    def settle() -> None:
         _wait_started(node, operator.start)
         if topic is not None:
             _let_it_lead(cluster, node, topic)
             _compare(cluster, topic, before)
-        operator.follow_log()
 
-    result = burn(cluster, name, light, put_out, causes)
+    result = burn(cluster, name, light, operator.follow_log, causes, findings, settle=settle)
     if _read(cluster, topic) != before:
         raise FireError(f"{topic} has other records than before; {cluster.logs()}")
     return result

@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.client.client import Client
 from tests.fire.burn import Cause, Result, burn
 from tests.fire.cluster import FireCluster
+from tests.fire.doctor import Diagnosis
 from tests.fire.operating import restart
 
 
@@ -22,6 +23,14 @@ def frozen_leader(cluster: FireCluster) -> Result:
         lambda: node.signal(signal.SIGSTOP),
         lambda: node.signal(signal.SIGCONT),
         (Cause(1, r"event loop was blocked for \d{4,} ms"),),
+        (
+            Diagnosis(
+                "at-min-isr",
+                r"heartbeats stopped at [\d:]+; the controller fenced it at [\d:]+: no heartbeat "
+                r".*; 10\.77\.0\.1:9092 accepts connections and answers nothing; its process is "
+                "paused",
+            ),
+        ),
         hold_s=8.0,
     )
 
@@ -40,6 +49,7 @@ def full_disk(cluster: FireCluster) -> Result:
         lambda: fill(node.data),
         put_out,
         (Cause(1, r"log directory .*data is offline: .*No space left on device"),),
+        (Diagnosis("at-min-isr", r"log directory \S*/data is offline: .*No space left on device"),),
         until_logged=True,
     )
 
@@ -63,6 +73,7 @@ def full_metadata_disk(cluster: FireCluster) -> Result:
         light,
         put_out,
         (Cause(1, r"No space left on device"),),
+        (Diagnosis("at-min-isr", r"log directory \S*/meta is offline: .*No space left on device"),),
         hold_s=4.0,
         until_logged=True,
     )
@@ -91,6 +102,7 @@ def no_permission(cluster: FireCluster) -> Result:
         light,
         put_out,
         (Cause(1, r"log directory .*data is offline: .*Permission denied"),),
+        (Diagnosis("at-min-isr", r"log directory \S*/data is offline: .*Permission denied"),),
         until_logged=True,
     )
 
@@ -111,6 +123,12 @@ def clock_jumps(cluster: FireCluster) -> Result:
             Cause(1, r"wall clock jumped forwards by 3\d{3} s"),
             Cause(2, r"wall clock jumped backwards by 3\d{3} s"),
         ),
+        (
+            Diagnosis("clock-jumped", r"node 1 .* the wall clock jumped forwards by 3\d{3} s"),
+            Diagnosis("clock-jumped", r"node 2 .* the wall clock jumped backwards by 3\d{3} s"),
+            Diagnosis("clock-differs", r"^the clock of broker 1 is \d+ min ahead of"),
+            Diagnosis("clock-differs", r"^the clock of broker 2 is \d+ min behind"),
+        ),
         hold_s=4.0,
         until_logged=True,
     )
@@ -129,7 +147,13 @@ def all_killed(cluster: FireCluster) -> Result:
             node.start()
 
     causes = tuple(Cause(node_id, r"was not shut down cleanly") for node_id in cluster.nodes)
-    return burn(cluster, "all-killed", light, put_out, causes, goes_on=False, hold_s=1.0)
+    findings = (
+        Diagnosis(
+            "bootstrap-refused",
+            "each of them refuses connections; no node of this cluster's directory runs",
+        ),
+    )
+    return burn(cluster, "all-killed", light, put_out, causes, findings, goes_on=False, hold_s=1.0)
 
 
 def fill(directory: Path) -> None:

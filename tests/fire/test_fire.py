@@ -1,7 +1,8 @@
 """Each fire, in a cluster of three real nodes in network namespaces.
 
 Nothing acknowledged is lost or there twice, the order is kept, clients go on and replicas are in
-sync within a bound, and a log line names the cause.
+sync within a bound, a log line names the cause, and `penstock doctor` finds the chain of causes
+while the fire burns.
 
 docs/FIRES.md has the list. A machine without the tools skips these tests: the reason says what to
 install. PENSTOCK_FIRE=long runs both kinds of damage to files of a whole node.
@@ -43,5 +44,8 @@ def test_nothing_is_lost_in_the_fire(
         f"{result['records']} records"
     )
     record_property("note", note)
+    for finding in result["findings"]:
+        record_property("doctor", finding)
     assert result["healed_s"] <= result["bound_s"]
     assert result["lines"]
+    assert result["findings"]

@@ -337,6 +337,7 @@ class FakeReplicas:
     def __init__(self, store: FakeStore) -> None:
         self.store = store
         self.counts = PartitionCounts()
+        self.fetched_at: dict[int, float] = {}
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.elsewhere: set[TopicPartition] = set()
 

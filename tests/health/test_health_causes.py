@@ -52,7 +52,9 @@ def test_a_healthy_cluster_has_no_findings() -> None:
 def test_the_chain_of_an_under_replicated_partition() -> None:
     """The sentence of the issue."""
     seen = without_2_in_sync(
-        with_broker_2(last_heartbeat_ms=at("12:02:58"), last_metadata_fetch_ms=at("12:02:58"))
+        with_broker_2(
+            last_heartbeat_ms=at("12:02:58"), last_metadata_fetch_ms=at("12:02:58"), probe=None
+        )
     )
     seen = replace(
         seen,

@@ -131,7 +131,7 @@ def test_a_log_becomes_events() -> None:
         (EventKind.FENCED, "3", ()),
         (EventKind.DIR_OFFLINE, "/d/one", ()),
         (EventKind.PARTITION_OFFLINE, "orders-7", ()),
-        (EventKind.CLOCK_JUMP, "", ()),
+        (EventKind.CLOCK_JUMP, "", (3600,)),
         (EventKind.BLOCKED, "", ()),
     ]
     assert log.events[0].at_ms == at("12:03:04") + 250

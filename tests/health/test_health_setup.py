@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from penstock.health.examine import examine
 from penstock.health.findings import Level
 from penstock.health.observations import (
     BrokerDefaults,
     Event,
     EventKind,
+    Flushes,
     LogDir,
     Node,
     Observation,
@@ -173,3 +175,22 @@ def test_topics_with_the_same_mistake_are_one_finding() -> None:
     assert words(seen)["min-insync-1"].startswith(
         "topic t0, topic t1, topic t2 and 397 more have min.insync.replicas 1"
     )
+
+
+def test_a_slow_disk() -> None:
+    seen = healthy()
+    for flushes, is_slow in ((Flushes(50, 10), True), (Flushes(50, 9), False), (None, False)):
+        brokers = {**seen.brokers, 2: broker(2, flushes=flushes)}
+        assert ("disk-slow" in words(replace(seen, brokers=brokers))) == is_slow
+    brokers = {**seen.brokers, 2: broker(2, flushes=Flushes(1_000, 99))}
+    assert examine(replace(seen, brokers=brokers)) == []
+
+
+def test_the_clock_of_the_active_controller_is_reported_once() -> None:
+    seen = healthy()
+    assert seen.quorum is not None
+    brokers = {**seen.brokers, 1: broker(1, clock_ahead_ms=9_000)}
+    quorum = replace(seen.quorum, clock_ahead_ms=9_000)
+    assert words(replace(seen, brokers=brokers, quorum=quorum)) == {
+        "clock-differs": "the clock of broker 1 is 9 s ahead of the clock of this machine"
+    }

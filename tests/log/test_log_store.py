@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock import limits
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NodeId, TopicPartition
@@ -44,6 +45,37 @@ def two_directories(world: World, path: str) -> LogStore:
         world,
         [LogDirectory(f"{path}/{name}", UUID(int=number)) for number, name in enumerate("ab", 200)],
     )
+
+
+def test_the_event_loop_runs_while_marks_of_moves_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may have 100,000 logs."""
+    monkeypatch.setattr(limits, "MOVED_LOGS_A_TURN", 10)
+
+    async def main(world: World, path: str) -> None:
+        store = two_directories(world, path)
+        for index in range(45):
+            world.disk.make_dirs(f"{path}/b/orders-{index}")
+        world.disk.open(f"{path}/b/orders-44/{names.MOVED}", create=True).close()
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await store.prepare()
+        counting.cancel()
+        assert turns >= 4
+        assert (
+            store.moves.replaced_by(TopicPartition("orders", 44), store.directories[0])
+            is (store.directories[1])
+        )
+
+    in_real_world(tmp_path, main)
 
 
 def test_a_clean_shutdown_is_marked_once_and_opened_without_recovery(

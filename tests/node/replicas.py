@@ -22,8 +22,9 @@ from penstock.node.delayed import ActionQueue
 from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import Advertised, MetadataView
 from penstock.node.partition.counts import PartitionCounts
-from penstock.node.partition.env import PartitionEnv
+from penstock.node.partition.env import PartitionEnv, PartitionMarks
 from penstock.node.partition.isr_changes import IsrChanges
+from penstock.node.partition.isr_log import IsrLog
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.node.replication.replicas import Replicas
@@ -171,7 +172,9 @@ class Broker:
         self.store = LogStore(world, [LogDirectory(path, UUID(int=90 + broker_id))])
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tasks: set[asyncio.Task[None]] = set()
-        changes = IsrChanges(broker_id, controller.call, self.epoch, self.spawn)
+        marks = PartitionMarks()
+        log = IsrLog(broker_id, world.clock, lambda: controller.brokers, marks.fetched_at)
+        changes = IsrChanges(broker_id, controller.call, self.epoch, self.spawn, log)
         self.env = PartitionEnv(
             broker_id,
             world,
@@ -181,6 +184,7 @@ class Broker:
             changes.propose,
             lag_s,
             self.actions,
+            marks,
         )
         self.replication = ReplicaFetchers(
             self.env, self.config, address_of=self._address_of, broker_epoch=self.epoch
@@ -193,6 +197,10 @@ class Broker:
     @property
     def counts(self) -> PartitionCounts:
         return self.env.counts
+
+    @property
+    def fetched_at(self) -> dict[int, float]:
+        return self.env.marks.fetched_at
 
     def epoch(self) -> int:
         broker = self.controller.brokers.get(self.node_id)

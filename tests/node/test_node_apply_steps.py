@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -25,7 +25,10 @@ from penstock.metadata.image import (
     PartitionState,
     TopicImage,
     delta_between,
+    delta_steps,
 )
+from penstock.node.quorum.log import MetadataLog
+from penstock.node.quorum.metadata_loader import MetadataLoader
 from penstock.node.replication.replicas import Replicas
 
 TOPICS, PARTITIONS = 300, 4
@@ -38,6 +41,17 @@ class Looked(dict[int, PartitionState]):
         raise AssertionError("all partitions of a topic are looked at")
 
     items = values = __iter__  # type: ignore[assignment]
+
+
+class Compared(dict[int, PartitionState]):
+    """Partitions that count how many were iterated."""
+
+    count = 0
+
+    def items(self) -> Any:
+        for item in super().items():
+            Compared.count += 1
+            yield item
 
 
 class CountedPartition:
@@ -107,6 +121,54 @@ def test_the_failure_of_a_broker_changes_and_reviews_few_partitions_per_step() -
     counts = {"changed": 0, "reviewed": 0}
     steps = replicas_of(before, counts).apply(after, delta)
     assert longest(steps, counts, "reviewed") <= REVIEWED_PARTITIONS_PER_STEP
+
+
+@pytest.mark.parametrize("before", [MetadataImage.empty(), image(leader=2)], ids=["none", "other"])
+def test_images_are_compared_in_bounded_steps(
+    monkeypatch: pytest.MonkeyPatch, before: MetadataImage
+) -> None:
+    after = image(leader=1)
+    expected = delta_between(before, after)
+    assert len(expected.topics) == TOPICS
+    assert set(expected.partitions) == set(expected.topics)
+    monkeypatch.setattr("penstock.metadata.image.COMPARED_PARTITIONS_PER_STEP", 100)
+    topics = {
+        name: replace(topic, partitions=Compared(topic.partitions))
+        for name, topic in after.topics.items()
+    }
+    Compared.count = 0
+    steps = delta_steps(before, replace(after, topics=topics))
+    looked = [0, *(Compared.count for _step in steps)]
+    assert Compared.count == TOPICS * PARTITIONS
+    assert max(new - old for old, new in pairwise([*looked, Compared.count])) <= 100
+    assert len(looked) > TOPICS * 10 // 100, "a topic counts as ten partitions"
+    assert delta_between(before, after) == expected
+
+
+def test_snapshot_is_compared_with_the_image_that_was_published_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.metadata.image.COMPARED_PARTITIONS_PER_STEP", 100)
+    published: list[tuple[int, int]] = []
+
+    def publish(new: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
+        published.append((new.offset, len(delta.topics)))
+        yield
+
+    async def main() -> None:
+        loader = MetadataLoader(cast(MetadataLog, None), publish)
+        snapshot, same = replace(image(leader=1), offset=9), replace(image(leader=1), offset=5)
+        loading = asyncio.ensure_future(loader.load(snapshot))
+        await asyncio.sleep(0)
+        assert not loading.done()
+        assert published == []
+        loader._begin(same, delta_between(MetadataImage.empty(), same))
+        await loading
+        assert loader.image is snapshot
+        assert loader.applied_offset == 9
+
+    asyncio.run(main())
+    assert published == [(5, TOPICS), (9, 0)]
 
 
 def test_the_objects_of_many_changed_partitions_are_reported_for_the_collector(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -196,6 +198,59 @@ def test_a_broker_with_many_replicas_is_fenced_in_short_turns(
         turns.check()
 
     with_controller(fences)
+
+
+def test_the_log_has_a_line_for_each_broker_that_is_fenced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fences(_simulation: Simulation, quorum: Quorum, controller: NodeController) -> None:
+        for broker_id in (7, 8):
+            controller.connection_lost(broker_id, broker_id)
+            while not quorum.image.brokers[broker_id].fenced:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+
+    with_controller(fences)
+    lines = [
+        each.getMessage() for each in caplog.records if "left the in-sync" in each.getMessage()
+    ]
+    why = r"fenced it at [\d: -]+: its connection closed and its listener refuses connections"
+    assert len(lines) == 2
+    assert re.fullmatch(
+        rf"broker 7 left the in-sync replicas of t-0, t-1, t-2 and {PARTITIONS - 3} more: the "
+        rf"controller {why.replace(' it ', ' broker 7 ')}",
+        lines[0],
+    )
+    assert re.fullmatch(
+        rf"broker 8 left the in-sync replicas of t-0, t-1, t-2 and {PARTITIONS - 3} more: "
+        rf"{PARTITIONS} of them are without a leader; only broker 8 had all records, and may lead "
+        rf"without losing any; the controller {why.replace(' it ', ' broker 8 ')}. To do: bring "
+        r"broker 8 back\. Only if .*",
+        lines[1],
+    )
+
+
+def test_the_log_has_a_line_for_a_broker_that_shuts_down(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def shuts_down(
+        _simulation: Simulation, quorum: Quorum, controller: NodeController
+    ) -> None:
+        for _ in range(3):
+            await controller.heartbeat(heartbeat(quorum.image.offset, want_shut_down=True))
+        await asyncio.sleep(0.1)
+
+    with_controller(shuts_down)
+    lines = [each for each in caplog.records if "left the in-sync" in each.getMessage()]
+    assert [(each.levelno, each.getMessage()) for each in lines] == [
+        (
+            logging.INFO,
+            f"broker 7 left the in-sync replicas of t-0, t-1, t-2 and {PARTITIONS - 3} more: "
+            "broker 7 shuts down",
+        )
+    ]
 
 
 def test_partitions_that_a_dead_broker_led_get_their_leaders_first(

@@ -35,7 +35,9 @@ class Led:
         parts: Any = self.replicas
         parts._env = env
         parts.partitions = {PARTITION: partition}
-        parts.store = SimpleNamespace(save_high_watermarks=self._saved, due=env.store.due)
+        parts.store = SimpleNamespace(
+            offsets=SimpleNamespace(save_high_watermarks=self._saved), due=env.store.due
+        )
         parts._saved_watermarks = {}
         self.saved = 0
 

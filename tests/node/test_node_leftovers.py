@@ -57,7 +57,7 @@ async def opened(world: World, path: str, assigned: UUID, names: str = "ab") -> 
     for directory in store.directories:
         if world.disk.exists(f"{directory.path}/{LOCK}"):
             world.disk.remove(f"{directory.path}/{LOCK}")  # of the process that crashed
-    store.prepare()
+    await store.prepare()
     state = PartitionState(
         replicas=(2, 1), isr=(1,), leader=1, leader_epoch=0, directories=(UUID(int=999), assigned)
     )

@@ -13,11 +13,13 @@ import pytest
 
 from penstock import limits
 from penstock.errors import ErrorCode
-from penstock.metadata.image import PartitionState
+from penstock.ids import TopicPartition
+from penstock.metadata.image import BrokerImage, PartitionState
 from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.broker.directories import DirectoryReports
 from penstock.node.fetch.reader import FollowerReads
 from penstock.node.partition.isr_changes import IsrChanges
+from penstock.node.partition.isr_log import IsrLog
 from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
 from penstock.node.replication import follower_session
@@ -58,7 +60,7 @@ def partition(index: int) -> Partition:
         Partition,
         SimpleNamespace(
             topic_id=TOPIC_ID,
-            topic_partition=SimpleNamespace(topic="t", partition=index),
+            topic_partition=TopicPartition("t", index),
             leader_epoch=1,
             log_end_offset=0,
             log_start_offset=0,
@@ -97,7 +99,11 @@ def test_a_follower_lists_its_partitions_in_requests_that_the_leader_accepts(
     assert forgotten == MANY
 
 
-def test_isr_changes_are_sent_in_requests_that_the_controller_accepts() -> None:
+def test_isr_changes_are_sent_in_requests_that_the_controller_accepts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They take several requests, of which the first two fail, and one log line for the broker that
+    left."""
     count, isr = MANY // 4, (1, 2, 3)
     proposal = IsrProposal(tuple(IsrMember(broker, 7) for broker in isr), 1, 1)
     decided: set[int] = set()
@@ -105,7 +111,14 @@ def test_isr_changes_are_sent_in_requests_that_the_controller_accepts() -> None:
     class Role:
         def __init__(self, index: int) -> None:
             self.partition = partition(index)
-            self.leader = SimpleNamespace(replicas=isr)
+            self.leader = SimpleNamespace(
+                isr=(*isr, 4),
+                replicas=(*isr, 4),
+                min_insync=3,
+                followers={4: SimpleNamespace(end_offset=90)},
+                end_offset=100,
+                waits_since=lambda _replica: 0.0,
+            )
 
         def is_proposing(self, _proposal: IsrProposal) -> bool:
             return self.partition.topic_partition.partition not in decided
@@ -137,15 +150,28 @@ def test_isr_changes_are_sent_in_requests_that_the_controller_accepts() -> None:
         )
         return cast(T, AlterPartitionResponse(topics=topics))
 
+    simulation = Simulation(1)
+
     async def main() -> None:
+        clock = simulation.node("1").world.clock
+        brokers = {4: cast(BrokerImage, SimpleNamespace(id=4, fenced=False))}
         tasks: list[asyncio.Task[None]] = []
-        changes = IsrChanges(1, call, lambda: 7, spawn_in(tasks))
+        log = IsrLog(1, clock, lambda: brokers, {4: clock.monotonic() - 7})
+        changes = IsrChanges(1, call, lambda: 7, spawn_in(tasks), log)
         for index in range(count):
             changes.propose(cast(LeaderRole, Role(index)), proposal)
         await asyncio.gather(*tasks)
         assert len(decided) == count
 
-    Simulation(1).run(main())
+    simulation.run(main())
+    lines = [
+        each.getMessage() for each in caplog.records if "left the in-sync" in each.getMessage()
+    ]
+    assert lines == [
+        f"broker 4 left the in-sync replicas of t-2000, t-2001, t-2002 and {count - 3:,} more: "
+        f"{count:,} of them are at min.insync.replicas; if one more replica fails, writes "
+        "with acks=all are refused; broker 4 has not fetched from broker 1 for 7 s"
+    ]
 
 
 def test_replica_directories_are_reported_in_requests_that_the_controller_accepts() -> None:

@@ -233,6 +233,7 @@ def test_responses_behind_a_slow_one_count_as_in_flight(play: Play, waiting: int
             await until(lambda: len(seen) >= 3)
             await asyncio.sleep(0.05)
             before = len(seen)
+            assert served.server.counters.connection_pauses == 1
             gate.set()
             return before, await client.wait_responses(20)
 

@@ -11,94 +11,34 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.health.findings import Reason
+from penstock.health.history import (
+    LONG_LINE,
+    is_current,
+    last_departure,
+    last_event,
+    logged,
+    recent_events,
+    short,
+)
+from penstock.health.links import (
+    FETCH_SILENCE_MS,
+    check_controllers,
+    cut_between,
+    cut_off,
+    is_silent,
+    slow_answer,
+    slow_fetches,
+)
 from penstock.health.observations import (
     Broker,
-    Event,
     EventKind,
     Node,
     NodeState,
     Observation,
     Partition,
-    Probe,
-    Reach,
 )
+from penstock.health.reach import probe_reason
 from penstock.health.wording import clock_time, duration, size
-
-# A live broker or voter fetches the metadata log at least every 500 ms. This leaves room for a busy
-# machine, and is below broker.session.timeout.ms.
-FETCH_SILENCE_MS = 5_000
-# Older events of a running node do not explain what is seen now.
-RECENT_MS = 600_000
-_LINE_LENGTH = 160
-
-# What each result of a probe says about an address, and what to do.
-REACHED: dict[Reach, tuple[str, str]] = {
-    Reach.UNKNOWN_HOST: (
-        "the host name {host} does not exist",
-        "correct the host name, or add it to DNS or to the hosts file of this machine",
-    ),
-    Reach.NAME_SERVER: (
-        "the name server did not resolve {host}: {detail}",
-        "check the name servers of this machine",
-    ),
-    Reach.REFUSED: (
-        "{address} refuses connections",
-        "start the broker, or correct the port: no process listens there",
-    ),
-    Reach.TIMED_OUT: (
-        "{address} does not answer",
-        "check firewalls and security groups, and that the machine runs",
-    ),
-    Reach.UNREACHABLE: (
-        "{address} is not reachable: {detail}",
-        "check the network and the routes of this machine",
-    ),
-    Reach.SILENT: (
-        "{address} accepts connections and answers nothing",
-        "check whether the process is paused or overloaded, and that it is a Kafka broker",
-    ),
-    Reach.CLOSED: (
-        "{address} closes connections before it answers",
-        "check that this is a plaintext listener of a broker, and the broker's limits of "
-        "connections",
-    ),
-    Reach.HTTP: (
-        "{address} speaks HTTP, not Kafka's protocol",
-        "use the port of a broker's listener; this is a web server, a REST proxy or a console",
-    ),
-    Reach.TLS: (
-        "{address} speaks TLS",
-        "set security.protocol=SSL or SASL_SSL in the client, or use a plaintext listener",
-    ),
-    Reach.OTHER_PROTOCOL: (
-        "{address} does not speak Kafka's protocol: {detail}",
-        "use the port of a broker's listener",
-    ),
-    Reach.AUTHENTICATION: (
-        "{address} closes the connection after ApiVersions",
-        "the listener asks for authentication: set security.protocol and sasl.mechanism in the "
-        "client",
-    ),
-    Reach.CONTROLLER: (
-        "{address} is the listener of a controller",
-        "use the port of a broker's listener (listeners, without those in "
-        "controller.listener.names)",
-    ),
-    Reach.VERSION: (
-        "{address} supports no version in common: {detail}",
-        "upgrade the older of client and broker",
-    ),
-}
-
-
-def probe_reason(probe: Probe, address: str = "") -> Reason | None:
-    """Return why clients on this machine cannot use an address, or None if they can. `address`
-    stands for the address in the words, if given."""
-    if probe.reach is Reach.KAFKA:
-        return None
-    words, todo = REACHED[probe.reach]
-    fields = {"host": probe.host, "address": address or probe.address, "detail": probe.detail}
-    return Reason(probe.reach.value, words.format(**fields), todo)
 
 
 def broker_causes(
@@ -125,11 +65,14 @@ def broker_causes(
         if link is not None:
             # A process that is known not to run says better what to do than its port.
             links.append(replace(link, todo="") if process else link)
+        elif links:
+            links += cut_off(seen, broker)
     links += process
-    links += _directories(seen, broker_id, broker, partition)
+    directories = _directories(seen, broker_id, broker, partition)
+    links += directories
     if not links:
         links += _slowness(seen, broker_id, partition)
-    if links and broker_id in seen.nodes:
+    if links and broker_id in seen.nodes and not directories:
         links += _its(last_line(seen, seen.nodes[broker_id]), broker_id)
     return _worded(broker_id, links)
 
@@ -141,36 +84,40 @@ def departed_ms(seen: Observation, partition: Partition, missing: Iterable[int])
     for broker_id in missing:
         broker = seen.brokers.get(broker_id)
         fenced = last_event(seen, EventKind.FENCED, str(broker_id))
+        left = last_departure(seen, broker_id, partition)
         if latest_isr is not None and broker_id in latest_isr.numbers:
             times.append(latest_isr.at_ms)
+        elif left is not None:
+            times.append(left.at_ms)
         elif fenced is not None and (broker is None or broker.fenced):
             times.append(fenced.at_ms)
     return min(times, default=None)
 
 
-def last_event(seen: Observation, kind: EventKind, subject: str) -> Event | None:
-    for event in reversed(seen.events):
-        if event.kind is kind and event.subject == subject:
-            return event
-    return None
-
-
 def _silence(seen: Observation, broker: Broker, partition: Partition | None) -> list[Reason]:
     replica = None if partition is None else partition.progress.get(broker.id)
+    if partition is not None and replica is not None and replica.leader_fetch_ms is not None:
+        silent_ms = seen.now_ms - replica.leader_fetch_ms
+        if silent_ms >= FETCH_SILENCE_MS:
+            words = f"{{it}} has not fetched from broker {partition.leader}"
+            return [Reason("no-fetch", f"{words} for {duration(silent_ms)}")]
     if replica is not None and replica.last_fetch_ms is not None:
         silent_ms = seen.now_ms - replica.last_fetch_ms
         if silent_ms >= FETCH_SILENCE_MS:
-            words = f"{{it}} has not fetched for {duration(silent_ms)}"
+            # The leader is another broker's, which the broker does fetch from.
+            part = "" if replica.leader_fetch_ms is None else " this partition, but others,"
+            words = f"{{it}} has not fetched{part} for {duration(silent_ms)}"
             return [Reason("no-fetch", words)]
-    elif broker.last_metadata_fetch_ms is not None:
+    elif is_silent(seen, broker) and broker.last_metadata_fetch_ms is not None:
         silent_ms = seen.quorum_seen_ms - broker.last_metadata_fetch_ms
-        if silent_ms >= FETCH_SILENCE_MS:
-            words = f"{{it}} has not fetched metadata for {duration(silent_ms)}"
-            return [Reason("no-metadata-fetch", words)]
+        words = f"{{it}} has not fetched metadata for {duration(silent_ms)}"
+        return [Reason("no-metadata-fetch", words)]
     return []
 
 
 def _fencing(seen: Observation, broker: Broker) -> list[Reason]:
+    if broker.shutting_down:
+        return [Reason("shutting-down", "{it} shuts down")]
     heartbeat_ms, links = broker.last_heartbeat_ms, []
     event = last_event(seen, EventKind.FENCED, str(broker.id)) if broker.fenced else None
     if heartbeat_ms is None and event is not None:
@@ -190,29 +137,11 @@ def _fencing(seen: Observation, broker: Broker) -> list[Reason]:
         links.append(
             Reason(
                 "heartbeat-failed",
-                _logged(seen, failed[-1]),
-                f"check the network between broker {broker.id} and the controllers, in both "
-                "directions",
+                logged(seen, failed[-1]),
+                check_controllers(broker.id),
             )
         )
     return links
-
-
-def recent_events(seen: Observation, kind: EventKind, node: int) -> list[Event]:
-    """Return what a node logged in the last minutes, and since its start."""
-    return [
-        event
-        for event in seen.events
-        if event.kind is kind
-        and event.node == node
-        and seen.now_ms - event.at_ms < RECENT_MS
-        and is_current(seen, event)
-    ]
-
-
-def _logged(seen: Observation, event: Event) -> str:
-    at = clock_time(event.at_ms, seen.now_ms, seen.zone)
-    return f"{{it}} logged at {at}: {_short(event.words)}"
 
 
 def _process(node: Node | None) -> list[Reason]:
@@ -227,7 +156,22 @@ def _directories(
     seen: Observation, broker_id: int, broker: Broker | None, partition: Partition | None
 ) -> list[Reason]:
     links = []
-    for directory in () if broker is None else broker.log_dirs or ():
+    todo = f"repair the disk or free space, then restart broker {broker_id}"
+    described = {} if broker is None else {each.path: each for each in broker.log_dirs or ()}
+    # A broker that has ended does not describe its directories; its log does.
+    failed = {
+        event.subject: event
+        for event in seen.events
+        if event.kind is EventKind.DIR_OFFLINE
+        and event.node == broker_id
+        and broker_id in seen.nodes
+        and event.subject not in described
+        and is_current(seen, event)
+    }
+    for path, failure in failed.items():
+        words = f"{{its}} log directory {path} is offline: {short(failure.words)}"
+        links.append(Reason("log-dir-offline", words, todo))
+    for directory in described.values():
         if directory.error:
             event = last_event(seen, EventKind.DIR_OFFLINE, directory.path)
             why = directory.error if event is None else event.words
@@ -235,7 +179,7 @@ def _directories(
                 Reason(
                     "log-dir-offline",
                     f"{{its}} log directory {directory.path} is offline: {why}",
-                    f"repair the disk or free space, then restart broker {broker_id}",
+                    todo,
                 )
             )
     if partition is not None:
@@ -245,7 +189,7 @@ def _directories(
                 links.append(
                     Reason(
                         "log-damaged",
-                        f"{{its}} log of {partition.name} is damaged: {_short(event.words)}",
+                        f"{{its}} log of {partition.name} is damaged: {short(event.words)}",
                         f"if another replica is in sync, stop broker {broker_id}, remove the "
                         "partition's directory and start it again: it fetches the partition",
                     )
@@ -253,30 +197,41 @@ def _directories(
     return links
 
 
-def is_current(seen: Observation, event: Event) -> bool:
-    """Return False for what a node logged before its last start, where that is known."""
-    node = seen.nodes.get(event.node)
-    return node is None or node.started_ms is None or event.at_ms >= node.started_ms
-
-
 def _slowness(seen: Observation, broker_id: int, partition: Partition | None) -> list[Reason]:
     links = []
-    for kind in (EventKind.OPEN_FILES, EventKind.BLOCKED, EventKind.SLOW_FETCH):
+    broker = seen.brokers.get(broker_id)
+    for kind in (EventKind.OPEN_FILES, EventKind.BLOCKED):
         recent = recent_events(seen, kind, broker_id)
         if recent:
-            links.append(Reason(kind.value, _logged(seen, recent[-1])))
+            links.append(Reason(kind.value, logged(seen, recent[-1])))
+    slow = slow_fetches(seen, broker_id)
+    if slow:
+        latest = max(slow, key=lambda event: event.at_ms)
+        node = "{it}" if latest.node == broker_id else f"broker {latest.node}"
+        links.append(Reason("slow-fetch", logged(seen, latest, node)))
+    if broker is not None:
+        links += slow_answer(seen, broker)
     if partition is None:
         return links
+    if broker is not None:
+        links += cut_between(seen, broker, partition)
     todo = f"check the load, the disk and the network of broker {broker_id}"
-    words = "{it} runs, but does not keep up with the leader (replica.lag.time.max.ms)"
+    return [Reason("replica-behind", _behind(partition, broker_id), todo), *links]
+
+
+def _behind(partition: Partition, broker_id: int) -> str:
     own, leader = partition.progress.get(broker_id), partition.progress.get(partition.leader)
-    if own is not None and leader is not None and own.size is not None and leader.size:
-        words = (
-            f"{{it}} runs, but has {size(own.size)} of the leader's {size(leader.size)}"
-            if own.size < leader.size
-            else words
-        )
-    return [Reason("replica-behind", words, todo), *links]
+    if own is not None and own.lag:
+        return f"{{it}} fetches, but is {own.lag:,} offsets behind the leader"
+    if (
+        own is not None
+        and leader is not None
+        and own.size is not None
+        and leader.size is not None
+        and own.size < leader.size
+    ):
+        return f"{{it}} runs, but has {size(own.size)} of the leader's {size(leader.size)}"
+    return "{it} runs, but does not keep up with the leader (replica.lag.time.max.ms)"
 
 
 def last_line(seen: Observation, node: Node) -> list[Reason]:
@@ -287,7 +242,8 @@ def last_line(seen: Observation, node: Node) -> list[Reason]:
     at = ""
     if node.last_log_ms is not None:
         at = f" ({clock_time(node.last_log_ms, seen.now_ms, seen.zone)})"
-    words = f"the last log line of node {node.id} was{at}: {_short(node.last_log_line)}"
+    line = short(node.last_log_line, LONG_LINE)
+    words = f"the last log line of node {node.id} was{at}: {line}"
     return [Reason("last-log-line", words)]
 
 
@@ -309,8 +265,3 @@ def _worded(broker_id: int, links: Iterable[Reason]) -> tuple[Reason, ...]:
         words = words.replace("{it}", it).replace("{its}", its)
         reasons.append(Reason(link.code, words, link.todo))
     return tuple(reasons)
-
-
-def _short(text: str) -> str:
-    """Limit the words of a log line."""
-    return text if len(text) <= _LINE_LENGTH else f"{text[: _LINE_LENGTH - 1]}…"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock.health.causes import broker_causes, last_line, probe_reason
+from penstock.health.causes import broker_causes, last_line
 from penstock.health.findings import Finding, Level, Reason
 from penstock.health.observations import Broker, NodeState, Observation, Probe, Reach
+from penstock.health.reach import probe_reason
 
 # Failures of the process behind an address. If the broker is fenced, its own finding has them.
 _DOWN = (Reach.REFUSED, Reach.TIMED_OUT, Reach.UNREACHABLE, Reach.SILENT, Reach.CLOSED)

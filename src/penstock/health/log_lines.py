@@ -32,14 +32,38 @@ _PATTERNS = tuple(
             r"(?P<subject>\S+-\d+): (?P<words>in-sync replicas are \[[\d, ]*\]"
             r"(?:; \[(?P<numbers>[\d, ]+)\] did not fetch.*)?)",
         ),
+        (
+            EventKind.LEFT_ISR,
+            r"broker (?P<numbers>\d+) left the in-sync replicas of (?P<subject>.+?): (?P<words>.*)",
+        ),
         (EventKind.DIR_OFFLINE, r"log directory (?P<subject>.+?) is offline: (?P<words>.*)"),
-        (EventKind.DAMAGED, r"(?P<subject>\S+-\d+) is damaged: (?P<words>.*)"),
+        (EventKind.DAMAGED, r"(?P<subject>[^\s/]+-\d+) is damaged: (?P<words>.*)"),
         (EventKind.PARTITION_OFFLINE, r"partition (?P<subject>\S+) is offline: (?P<words>.*)"),
-        (EventKind.CLOCK_JUMP, r"(?P<words>the wall clock jumped \w+ by \d+ s)"),
+        (
+            EventKind.CLOCK_JUMP,
+            r"(?P<words>the wall clock jumped \w+ by (?P<numbers>\d+) s)",
+        ),
         (EventKind.BLOCKED, r"(?P<words>the event loop was blocked for \d{4,} ms)"),
         (EventKind.OPEN_FILES, r"(?P<words>.*Raise the limit of open files.*)"),
         (EventKind.SLOW_FETCH, r"(?P<words>a fetch from broker (?P<numbers>\d+) took \d+ ms.*)"),
         (EventKind.HEARTBEAT_FAILED, r"(?P<words>broker heartbeat failed: .*)"),
+        (
+            EventKind.FETCH_FAILED,
+            r"(?P<words>cannot fetch from broker (?P<numbers>\d+), retrying: .*)",
+        ),
+        (EventKind.TRUNCATED, r"recovery: (?P<words>(?P<subject>\S+): truncated from .*)"),
+        (
+            EventKind.FILE_DAMAGED,
+            r"(?P<words>ignoring damaged checkpoint (?P<subject>\S+): .*)",
+        ),
+        (
+            EventKind.FILE_DAMAGED,
+            r"(?P<words>(?P<subject>\S+) is damaged: .*(?:It is set aside|replaces it).*)",
+        ),
+        (
+            EventKind.UNCLEAN_SHUTDOWN,
+            r"(?P<words>log directory (?P<subject>.+?) was not shut down cleanly: .*)",
+        ),
     )
 )
 

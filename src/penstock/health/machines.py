@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from penstock.health.causes import RECENT_MS, is_current, recent_events
 from penstock.health.findings import Finding, Level, Reason
-from penstock.health.observations import EventKind, LogDir, NodeState, Observation
+from penstock.health.history import is_current, recent_events
+from penstock.health.observations import (
+    SLOW_FLUSH_S,
+    Broker,
+    EventKind,
+    LogDir,
+    NodeState,
+    Observation,
+)
 from penstock.health.wording import clock_time, duration, size
 
 # A disk is short of space if both its share and its bytes are below a bound: 5 % of 20 TB are
@@ -17,8 +24,10 @@ _FILLING_SHARE, _FILLING_BYTES = 0.10, 50 * 10**9
 # Timestamps of records, retention by time and transaction timeouts tolerate less than this.
 CLOCK_DIFFERENCE_MS = 2_000
 _OPEN_FILES_SHARE = 0.8
-# One slow fetch is a busy moment. A block of this length is close to a session timeout.
-_SLOW_FETCHES = 3
+# A busy disk has single slow syncs.
+_SLOW_FLUSHES = 10
+_SLOW_FLUSH_SHARE = 0.1
+# A block of this length is close to a session timeout.
 _LONG_BLOCK_MS = 5_000
 # Kafka recommends 100,000. Below this, a few hundred clients and segments exhaust the limit.
 _FEW_OPEN_FILES = 1_024
@@ -31,12 +40,14 @@ def check_machines(seen: Observation) -> Iterator[Finding]:
             if finding is not None:
                 yield finding
         yield from _clock(f"broker {broker.id}", broker.clock_ahead_ms)
-    if seen.quorum is not None:
+        yield from _slow_disk(broker)
+    leader = None if seen.quorum is None else seen.brokers.get(seen.quorum.leader)
+    if seen.quorum is not None and (leader is None or leader.clock_ahead_ms is None):
         yield from _clock(f"controller {seen.quorum.leader}", seen.quorum.clock_ahead_ms)
     yield from _clock_jumps(seen)
     for node in seen.nodes.values():
         if node.state is not NodeState.STOPPED:
-            yield from _slow(seen, node.id)
+            yield from _frozen(seen, node.id)
     yield from _open_files(seen)
 
 
@@ -82,6 +93,25 @@ def _clock(node: str, ahead_ms: int | None) -> Iterator[Finding]:
         )
 
 
+def _slow_disk(broker: Broker) -> Iterator[Finding]:
+    flushes = broker.flushes
+    if (
+        flushes is not None
+        and flushes.slow >= _SLOW_FLUSHES
+        and flushes.slow >= _SLOW_FLUSH_SHARE * flushes.count
+    ):
+        yield Finding(
+            "disk-slow",
+            Level.WARNING,
+            (f"the disk of broker {broker.id}",),
+            f"is slow: {flushes.slow:,} of {flushes.count:,} syncs of its logs took "
+            f"{SLOW_FLUSH_S:g} s or longer since its start",
+            (),
+            f"look for other work on the disk of broker {broker.id}, and for its errors in the log "
+            "of the machine",
+        )
+
+
 def _clock_jumps(seen: Observation) -> Iterator[Finding]:
     jumps = [
         event
@@ -100,19 +130,7 @@ def _clock_jumps(seen: Observation) -> Iterator[Finding]:
         )
 
 
-def _slow(seen: Observation, node: int) -> Iterator[Finding]:
-    """Nodes that logged that they, or the network between them, are slow."""
-    fetches = recent_events(seen, EventKind.SLOW_FETCH, node)
-    if len(fetches) >= _SLOW_FETCHES:
-        yield Finding(
-            "slow-replication",
-            Level.WARNING,
-            (f"broker {node}",),
-            f"had {len(fetches):,} slow fetches from other brokers in the last "
-            f"{duration(RECENT_MS)}",
-            (Reason("slow-fetch", fetches[-1].words),),
-            "check loss, delay and bandwidth of the network between these brokers, and their load",
-        )
+def _frozen(seen: Observation, node: int) -> Iterator[Finding]:
     blocked = [
         event
         for event in recent_events(seen, EventKind.BLOCKED, node)

@@ -1,9 +1,9 @@
 """What was seen of a cluster at one time. Every check of this package reads these values only.
 
 A source fills what it knows, and leaves the rest None or empty: `penstock doctor` fills most fields
-over Kafka's protocol, `nodes` and `events` from the directory of `penstock up`. A node's metrics
-could add `Replica.last_fetch_ms`, `Broker.last_heartbeat_ms` and `Broker.clock_ahead_ms`, which no
-API of Kafka reports.
+over Kafka's protocol, `nodes` and `events` from the directory of `penstock up`, and
+`Broker.clock_ahead_ms` and `Broker.flushes` from the metrics of nodes. A leader knows
+`Replica.last_fetch_ms`, which no API of Kafka reports.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A connection to host:port. `versions` are the ranges of the API versions by API name."""
+    """A connection to host:port. `versions` are the ranges of the API versions by API name. A
+    broker's `metadata_offset` is that of the metadata which it has applied."""
 
     host: str
     port: int
@@ -46,6 +47,8 @@ class Probe:
     addresses: tuple[str, ...] = ()
     cluster_id: str | None = None
     versions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    metadata_offset: int | None = None
+    round_trip_ms: int | None = None
 
     @property
     def address(self) -> str:
@@ -88,6 +91,19 @@ class LogDir:
     usable_bytes: int | None = None
 
 
+# A sync of a log to a disk that works takes milliseconds.
+SLOW_FLUSH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flushes:
+    """Syncs of logs to disk since the start of a node, and how many of them took SLOW_FLUSH_S or
+    longer."""
+
+    count: int
+    slow: int
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """Times are on the clock of this machine. `log_dirs` is None if the broker did not answer.
@@ -103,14 +119,20 @@ class Broker:
     last_metadata_fetch_ms: int | None = None
     clock_ahead_ms: int | None = None
     log_dirs: tuple[LogDir, ...] | None = None
+    flushes: Flushes | None = None
+    # It asked the controller to let it shut down.
+    shutting_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """The replica of a partition on a broker."""
+    """The replica of a partition on a broker. `leader_fetch_ms` is when the broker last fetched any
+    partition from this partition's leader, `lag` the offsets that it does not have."""
 
     size: int | None = None
     last_fetch_ms: int | None = None
+    leader_fetch_ms: int | None = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +288,7 @@ class EventKind(StrEnum):
 
     FENCED = "fenced"
     ISR = "isr"
+    LEFT_ISR = "left-isr"
     DIR_OFFLINE = "log-dir-offline"
     DAMAGED = "damaged"
     PARTITION_OFFLINE = "partition-offline"
@@ -274,12 +297,17 @@ class EventKind(StrEnum):
     OPEN_FILES = "open-files"
     SLOW_FETCH = "slow-fetch"
     HEARTBEAT_FAILED = "heartbeat-failed"
+    FETCH_FAILED = "fetch-failed"
+    TRUNCATED = "truncated"
+    FILE_DAMAGED = "file-damaged"
+    UNCLEAN_SHUTDOWN = "unclean-shutdown"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that a node logged. `subject` is the broker, partition or path that it is about, or
-    empty for the node itself. `numbers` are the brokers that the line names."""
+    empty for the node itself. `numbers` are the brokers that the line names, or the seconds of a
+    jump of the clock."""
 
     at_ms: int
     node: int

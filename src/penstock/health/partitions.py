@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.health.causes import broker_causes, departed_ms, is_current
+from penstock.health.causes import broker_causes, departed_ms
 from penstock.health.findings import Finding, Level, Reason
+from penstock.health.history import is_current
 from penstock.health.observations import EventKind, NodeState, Observation, Partition
 from penstock.health.wording import brokers, counted
 
@@ -95,16 +96,24 @@ def departed_fenced(seen: Observation, broker_id: int) -> int | None:
     return times[-1] if times else None
 
 
-def _state(seen: Observation, partition: Partition) -> str | None:
-    if partition.leader < 0:
+def partition_state(leader: int, in_sync: int, min_insync: int) -> str:
+    """Return the state of a partition that has not all its replicas in sync."""
+    if leader < 0:
         return "offline"
-    insync, required = len(partition.isr), _min_insync(seen, partition)
-    wanted = [replica for replica in partition.replicas if replica not in partition.adding]
-    if insync < required and len(wanted) >= required:
+    if in_sync < min_insync:
         return "under-min-isr"
+    return "at-min-isr" if in_sync == min_insync > 1 else "under-replicated"
+
+
+def _state(seen: Observation, partition: Partition) -> str | None:
+    required = _min_insync(seen, partition)
+    state = partition_state(partition.leader, len(partition.isr), required)
+    wanted = [replica for replica in partition.replicas if replica not in partition.adding]
+    if state == "offline" or (state == "under-min-isr" and len(wanted) >= required):
+        return state
     if not _missing(partition):
         return None
-    return "at-min-isr" if insync == required > 1 else "under-replicated"
+    return "under-replicated" if state == "under-min-isr" else state
 
 
 def _missing(partition: Partition) -> tuple[int, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.health.causes import FETCH_SILENCE_MS, broker_causes, last_line
+from penstock.health.causes import broker_causes, last_line
 from penstock.health.findings import Finding, Level, Reason
+from penstock.health.links import FETCH_SILENCE_MS, cut_off
 from penstock.health.observations import NodeState, Observation, Quorum, QuorumReplica
 from penstock.health.wording import clock_time, duration
 
@@ -24,7 +25,8 @@ def check_quorum(seen: Observation) -> Iterator[Finding]:
     alive = len(quorum.voters) - len(silent)
     spare = alive - (len(quorum.voters) // 2 + 1)
     for voter in silent:
-        process = _process(seen, voter.id)
+        broker = seen.brokers.get(voter.id)
+        process = _process(seen, voter.id) or ([] if broker is None else cut_off(seen, broker))
         yield Finding(
             "voter-silent",
             Level.PROBLEM,

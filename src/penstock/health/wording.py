@@ -39,19 +39,22 @@ def size(count: int) -> str:
     return f"{count} bytes"
 
 
-def listed(names: Sequence[object], named: int = NAMED) -> str:
-    """Return "a", "a and b", "a, b and c", or "a, b, c and 312 more"."""
+def listed(names: Sequence[object], named: int = NAMED, more: int = 0) -> str:
+    """Return "a", "a and b", "a, b and c", or "a, b, c and 312 more". `more` counts those that are
+    not in `names`."""
     texts = [str(name) for name in names[:named]]
-    if len(names) > named:
-        return f"{', '.join(texts)} and {len(names) - named:,} more"
+    more += max(len(names) - named, 0)
+    if more:
+        return f"{', '.join(texts)} and {more:,} more"
     if len(texts) < 2:
         return "".join(texts)
     return f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return "1 record" or "1,200 records"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Return "1 record" or "1,200 records", "2 fetches"."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
 def printable(text: str) -> str:

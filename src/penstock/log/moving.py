@@ -378,10 +378,12 @@ class Moves:
                 self.under_way[partition] = Move(log, future, count)
                 logger.info("%s continues to move to %s", partition, future.directory.path)
 
-    def find_arrived(self, directory: LogDirectory) -> None:
+    async def find_arrived(self, directory: LogDirectory) -> None:
         """Find the replicas of a directory that are marked as moved there; called for all
-        directories before a log is opened."""
-        for name in self._disk.list(directory.path):
+        directories before a log is opened. The event loop runs between bounded parts."""
+        for count, name in enumerate(self._disk.list(directory.path), 1):
+            if count % limits.MOVED_LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
             partition = names.parse_partition_dir(name)
             marker = f"{directory.path}/{name}/{names.MOVED}"
             if partition is not None and self._disk.exists(marker):

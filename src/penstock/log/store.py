@@ -82,7 +82,7 @@ class LogStore:
 
     # Opening
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         """Lock the directories for this process, and read how the last shutdown ended. A directory
         that cannot be used is offline."""
         for directory in self.directories:
@@ -90,7 +90,7 @@ class LogStore:
             try:
                 directory.lock(self._disk)
                 self.clean_epochs[directory.path] = self.checkpoints.take_clean_mark(directory.path)
-                self.moves.find_arrived(directory)
+                await self.moves.find_arrived(directory)
             except OSError as error:
                 self._open_failed(directory, error)
 
@@ -105,7 +105,7 @@ class LogStore:
     async def open(self, config_of: ConfigOf) -> None:
         """Open every log of every directory except the metadata log, which the quorum opens."""
         if not self.clean_epochs:
-            self.prepare()
+            await self.prepare()
         self._is_untouched = False
         began = self._world.clock.monotonic()
         for directory in self.online:

@@ -7,11 +7,12 @@ parts that did not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
+from penstock.limits import COMPARED_PARTITIONS_PER_STEP, COMPARED_PARTITIONS_PER_TOPIC
 from penstock.protocol.internal.metadata_nodes import RegisterControllerRecord
 
 # Types of config resources; the protocol's numbers.
@@ -164,29 +165,67 @@ class MetadataImage:
 
 def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     """Return the delta of a loaded snapshot, as if its records had been replayed."""
-    topic_ids = dict.fromkeys([*before.topic_names, *after.topic_names])
-    topics = {
-        topic_id: (before.topic_by_id(topic_id), after.topic_by_id(topic_id))
-        for topic_id in topic_ids
-    }
-    changed = {topic_id: (old, new) for topic_id, (old, new) in topics.items() if old != new}
-    return MetadataDelta(
-        changed,
-        _changed_keys(before.configs, after.configs),
-        _changed_keys(before.brokers, after.brokers),
-        {
-            topic_id: _changed_indexes(old, new)
-            for topic_id, (old, new) in changed.items()
-            if new is not None
-        },
-    )
+    steps = delta_steps(before, after)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            delta: MetadataDelta = end.value
+            return delta
 
 
-def _changed_indexes(before: TopicImage | None, after: TopicImage) -> list[int]:
-    known = {} if before is None else before.partitions
-    return [index for index, state in after.partitions.items() if known.get(index) != state]
+def delta_steps(
+    before: MetadataImage, after: MetadataImage
+) -> Generator[None, None, MetadataDelta]:
+    """Compare two images in steps of bounded length: yields between them, and returns the delta."""
+    topics: dict[UUID, tuple[TopicImage | None, TopicImage | None]] = {}
+    partitions: dict[UUID, list[int]] = {}
+    compared = 0
+    for topic_id in _keys(before.topic_names, after.topic_names):
+        old, new = before.topic_by_id(topic_id), after.topic_by_id(topic_id)
+        changed: list[int] = []
+        if new is not None and new is not old:
+            known = {} if old is None else old.partitions
+            for index, state in new.partitions.items():
+                if known.get(index) != state:
+                    changed.append(index)
+                compared += 1
+                if compared >= COMPARED_PARTITIONS_PER_STEP:
+                    compared = 0
+                    yield
+        if changed or not _is_same(old, new):
+            topics[topic_id] = old, new
+            if new is not None:
+                partitions[topic_id] = changed
+        compared += COMPARED_PARTITIONS_PER_TOPIC
+        if compared >= COMPARED_PARTITIONS_PER_STEP:
+            compared = 0
+            yield
+    configs = yield from _changed_keys(before.configs, after.configs)
+    brokers = yield from _changed_keys(before.brokers, after.brokers)
+    return MetadataDelta(topics, configs, brokers, partitions)
 
 
-def _changed_keys(before: Mapping[K, object], after: Mapping[K, object]) -> frozenset[K]:
-    keys = dict.fromkeys([*before, *after])
-    return frozenset(key for key in keys if before.get(key) != after.get(key))
+def _is_same(before: TopicImage | None, after: TopicImage | None) -> bool:
+    """Return True if a topic is the same, but for partitions that were added or changed."""
+    if before is None or after is None:
+        return before is after
+    return before.name == after.name and len(before.partitions) == len(after.partitions)
+
+
+def _keys(before: Mapping[K, object], after: Mapping[K, object]) -> Iterator[K]:
+    """Yield each key of two maps once."""
+    yield from before
+    yield from (key for key in after if key not in before)
+
+
+def _changed_keys(
+    before: Mapping[K, object], after: Mapping[K, object]
+) -> Generator[None, None, frozenset[K]]:
+    changed = []
+    for count, key in enumerate(_keys(before, after), 1):
+        if before.get(key) != after.get(key):
+            changed.append(key)
+        if count % (COMPARED_PARTITIONS_PER_STEP // COMPARED_PARTITIONS_PER_TOPIC) == 0:
+            yield
+    return frozenset(changed)

@@ -13,7 +13,7 @@ from penstock.config.topic import LogConfig
 from penstock.controller.configs.effective import DynamicBrokerConfig, DynamicBrokerConfigs
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import uuid_text
-from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from penstock.metadata.image import MetadataDelta, MetadataImage, TopicImage, delta_steps
 from penstock.world import Clock
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,19 @@ class Advertised(NamedTuple):
     host: str
     port: int
     rack: str | None
+
+
+async def delta_in_turns(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """Compare two images, which may have 100,000 topics. The event loop runs between bounded parts;
+    images of a few thousand partitions are compared at once."""
+    steps = delta_steps(before, after)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            delta: MetadataDelta = end.value
+            return delta
+        await asyncio.sleep(0)
 
 
 class MetadataView:

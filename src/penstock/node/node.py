@@ -49,7 +49,7 @@ class Node:
         """Lock the log directories and read the metadata log."""
         self.metadata_directory.lock(self.disk)
         try:
-            self.replicas.store.prepare()
+            await self.replicas.store.prepare()
             await self.quorum.open()
         except Exception:
             # Not if the start is cancelled: a thread may still work in a directory.

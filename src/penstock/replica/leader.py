@@ -179,6 +179,10 @@ class Leader:
             follower.end_offset < self.end_offset for follower in self._in_maximal_isr
         ) or any(self._holds_back(follower, now) for follower in self._out_of_sync)
 
+    def waits_since(self, replica_id: int) -> float:
+        """Return since when a follower that is behind has not fetched."""
+        return max(self.followers[replica_id].last_fetch_at, self._behind_since)
+
     def apply(self, state: PartitionState, now: float) -> None:
         """Apply a state that the controller committed in this leader epoch. A known state changes
         nothing: a proposal may have been made since."""

@@ -27,15 +27,21 @@ _ALL = "*"
 
 
 class ReplicationQuota:
-    """A rate in bytes per second. `is_set` is False if there is none."""
+    """A rate in bytes per second. `is_set` is False if there is none. `copied` are all bytes that
+    counted towards it."""
 
-    __slots__ = ("_at", "_rate", "_tokens", "is_set")
+    __slots__ = ("_at", "_rate", "_tokens", "copied", "is_set")
 
     def __init__(self) -> None:
         self.is_set = False
+        self.copied = 0
         self._rate = UNLIMITED
         self._tokens = 0.0
         self._at = 0.0
+
+    @property
+    def rate(self) -> int:
+        return self._rate
 
     def set_rate(self, rate: int, now: float) -> None:
         """Change the rate. What was owed at another rate is forgiven."""
@@ -56,6 +62,7 @@ class ReplicationQuota:
 
     def record(self, size: int, now: float) -> None:
         if self.is_set:
+            self.copied += size
             self._tokens = max(self.available(now) - size, -self._rate * _MAX_DEBT_S)
 
     def recorded_wait_s(self, size: int, now: float) -> float:

@@ -275,6 +275,7 @@ class Connection(asyncio.BufferedProtocol):
             self._progress.resume(self._loop.time())
             self._transport.resume_reading()
         else:
+            self._state.counters.connection_pauses += 1
             self._progress.pause(self._loop.time())
             self._transport.pause_reading()
 

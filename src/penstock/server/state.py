@@ -102,6 +102,7 @@ class Counters:
     connections_idle_closed: int = 0
     connections_stalled: int = 0
     connections_broken: int = 0
+    connection_pauses: int = 0
     requests: int = 0
     responses: int = 0
     handler_errors: int = 0

@@ -49,6 +49,14 @@ def doctor_command(
             "penstock-data, if there is one and no --bootstrap-server is given.",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where nodes serve their metrics, separated by commas: they have clocks and "
+            "disks. Those of --dir are read without it.",
+        ),
+    ] = None,
     over: Annotated[
         float | None,
         typer.Option(
@@ -104,6 +112,7 @@ def doctor_command(
         directory,
         over,
         timeout,
+        () if metrics is None else tuple(metrics.split(",")),
     )
     try:
         seen = run(lambda world: gather(world, request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from penstock.cli.doctor import requests
 from penstock.cli.doctor.checkpoints import NoCheckpoint, read_checkpoints
 from penstock.cli.doctor.local import NoCluster, read_cluster
 from penstock.cli.doctor.notes import REQUEST_S, Notes, is_reached, new_client
+from penstock.cli.doctor.pages import NoPage, local_addresses, read_page
 from penstock.cli.doctor.probe import probe
 from penstock.cli.doctor.workload import Wanted, look_at_workload
 from penstock.client.admin.quorum import QuorumReplica as DescribedReplica
@@ -58,6 +60,8 @@ class Request:
     directory: Path | None = None
     over_s: float | None = None
     deadline_s: float = 20.0
+    # Where nodes serve their metrics, as host:port.
+    metrics: tuple[str, ...] = ()
 
 
 async def gather(world: World, request: Request) -> Observation:
@@ -71,11 +75,12 @@ async def gather(world: World, request: Request) -> Observation:
     except TimeoutError:
         reason = f"the deadline of {request.deadline_s:g} s was reached (--timeout)"
         notes.unseen.append(Unseen("the rest of the cluster", reason))
+    # After the rest: what the logs have by now explains what was seen.
+    _look_locally(request, notes)
     return notes.observation(world.clock.now_ms())
 
 
 async def _look(world: World, request: Request, notes: Notes) -> None:
-    _look_locally(request, notes)
     try:
         addresses = parse_bootstrap(request.bootstrap)
     except ValueError as error:
@@ -86,13 +91,51 @@ async def _look(world: World, request: Request, notes: Notes) -> None:
             *(probe(world, host, port, PROBE_S) for host, port in addresses[:MAX_PROBED])
         )
     )
-    reached = ",".join(each.address for each in notes.bootstrap if each.reach is Reach.KAFKA)
-    if not reached:
+    reached = _newest(notes.bootstrap)
+    if reached is None:
         return
+    look = _brokers(world, reached, notes)
+    await notes.look("the brokers", look, 2 * (3 * PROBE_S + REQUEST_S))
+    probes = (each.probe for each in notes.brokers.values() if each.probe is not None)
+    newest = _newest_like(reached, probes)
     async with asyncio.TaskGroup() as group:
+        group.create_task(_pages(world, request, notes))
         # Both may wait for a controller, and have connections of their own.
-        group.create_task(notes.look("the quorum", _quorum(world, reached, notes)))
-        group.create_task(_cluster(world, reached, request, notes))
+        group.create_task(notes.look("the quorum", _quorum(world, newest.address, notes)))
+        group.create_task(_cluster(world, newest.address, request, notes))
+
+
+async def _pages(world: World, request: Request, notes: Notes) -> None:
+    """Read the pages of metrics that the user names, and those of the local nodes that run."""
+    local = [] if request.directory is None else local_addresses(request.directory)
+
+    async def read(address: str) -> None:
+        try:
+            page = await read_page(world, address)
+        except NoPage as error:
+            if address in request.metrics:
+                notes.unseen.append(Unseen("a page of metrics", str(error)))
+        else:
+            notes.pages[page.node_id] = page
+
+    addresses = list(dict.fromkeys((*request.metrics, *local)))
+    await asyncio.gather(*(read(address) for address in addresses[:MAX_PROBED]))
+
+
+def _newest(probes: Iterable[Probe]) -> Probe | None:
+    """Return the broker with the newest metadata: one that the controllers do not reach describes
+    the cluster as it was."""
+    return max(
+        (each for each in probes if each.reach is Reach.KAFKA),
+        key=lambda each: each.metadata_offset or -1,
+        default=None,
+    )
+
+
+def _newest_like(asked: Probe, probes: Iterable[Probe]) -> Probe:
+    """Return the broker with the newest metadata of the same cluster."""
+    others = (each for each in probes if each.cluster_id == asked.cluster_id)
+    return _newest((asked, *others)) or asked
 
 
 def _look_locally(request: Request, notes: Notes) -> None:
@@ -153,7 +196,6 @@ async def _cluster(world: World, bootstrap: str, request: Request, notes: Notes)
     wanted = Wanted(request.group, request.transactional_id, request.checkpoint, request.over_s)
     try:
         await notes.look("the cluster", client.cluster.open())
-        await notes.look("the brokers", _brokers(world, client, notes), 3 * PROBE_S + REQUEST_S)
         await notes.look("the topics", _topics(client, request.topic, notes))
         await asyncio.gather(
             notes.look("reassignments", _reassignments(world, bootstrap, notes), REQUEST_S),
@@ -165,22 +207,35 @@ async def _cluster(world: World, bootstrap: str, request: Request, notes: Notes)
         client.cluster.close()
 
 
-async def _brokers(world: World, client: Client, notes: Notes) -> None:
-    """List the brokers, and probe the addresses that they advertise to clients."""
-    described = await client.admin.describe_cluster(with_fenced=True)
-    notes.cluster_id = described.id
+async def _brokers(world: World, asked: Probe, notes: Notes) -> None:
+    """List the brokers, and probe the addresses that they advertise to clients. If one of them has
+    newer metadata, list those that it knows."""
     known = {(each.host, each.port): each for each in notes.bootstrap}
 
-    async def reach(host: str, port: int) -> Probe:
-        return known.get((host, port)) or await probe(world, host, port, PROBE_S)
+    async def list_by(described_by: Probe) -> None:
+        async with new_client(world, described_by.address) as client:
+            described = await client.admin.describe_cluster(with_fenced=True)
+        notes.cluster_id = described.id
+        addresses = [(broker.host, broker.port) for broker in described.brokers[:MAX_PROBED]]
+        unknown = [address for address in dict.fromkeys(addresses) if address not in known]
+        probes = await asyncio.gather(*(probe(world, *address, PROBE_S) for address in unknown))
+        known.update(zip(unknown, probes, strict=True))
+        notes.brokers = {
+            broker.id: Broker(
+                broker.id,
+                broker.host,
+                broker.port,
+                broker.rack,
+                broker.fenced,
+                known.get((broker.host, broker.port)),
+            )
+            for broker in described.brokers
+        }
 
-    brokers = described.brokers[:MAX_PROBED]
-    probes = await asyncio.gather(*(reach(broker.host, broker.port) for broker in brokers))
-    found = dict(zip((broker.id for broker in brokers), probes, strict=True))
-    for broker in described.brokers:
-        notes.brokers[broker.id] = Broker(
-            broker.id, broker.host, broker.port, broker.rack, broker.fenced, found.get(broker.id)
-        )
+    await list_by(asked)
+    newest = _newest_like(asked, known.values())
+    if newest is not asked:
+        await list_by(newest)
 
 
 async def _topics(client: Client, topic: str | None, notes: Notes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from pathlib import Path
 from shlex import quote
@@ -83,21 +83,31 @@ def read_cluster(directory: Path, zone: tzinfo) -> LocalCluster:
     nodes: dict[int, Node] = {}
     events: list[Event] = []
     for entry in entries:
-        log = read_log(
-            entry["id"], _tail(directory / str(entry["id"]) / layout.LOG, MAX_LOG_BYTES), zone
+        node_id = entry["id"]
+        node, logged = read_node(
+            Node(
+                node_id,
+                None if entry["state"] is None else NodeState(entry["state"]),
+                tuple(entry["roles"]),
+                restart=restart.replace("{id}", str(node_id)),
+                resume=f"penstock nodes resume {node_id} --dir {quoted}",
+            ),
+            _tail(directory / str(node_id) / layout.LOG, MAX_LOG_BYTES),
+            entry["pid"],
+            zone,
         )
-        events += log.events
-        nodes[entry["id"]] = Node(
-            entry["id"],
-            None if entry["state"] is None else NodeState(entry["state"]),
-            tuple(entry["roles"]),
-            log.last_line,
-            log.last_ms,
-            restart=restart.replace("{id}", str(entry["id"])),
-            resume=f"penstock nodes resume {entry['id']} --dir {quoted}",
-            **_process(entry["pid"]),
-        )
+        nodes[node_id] = node
+        events += logged
     return LocalCluster(bootstrap, nodes, in_order(events))
+
+
+def read_node(
+    node: Node, log_text: str, pid: int | None, zone: tzinfo
+) -> tuple[Node, tuple[Event, ...]]:
+    """Return a node with what its log and its process show, and what it logged."""
+    log = read_log(node.id, log_text, zone)
+    found = replace(node, last_log_line=log.last_line, last_log_ms=log.last_ms, **_process(pid))
+    return found, log.events
 
 
 def in_order(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -114,7 +124,7 @@ def _tail(file: Path, limit: int) -> str:
         return ""
 
 
-def _process(pid: int | None) -> dict[str, int | None]:
+def _process(pid: int | None) -> dict[str, Any]:
     """Return the limits and the start of a process, where /proc has them."""
     if pid is None:
         return {}

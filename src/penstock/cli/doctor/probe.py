@@ -121,13 +121,13 @@ async def _speak(
     except KafkaError as error:
         return await _sniff(host, port, addresses, error)
     try:
-        return await _describe(connection, host, port, addresses)
+        return await _describe(world, connection, host, port, addresses)
     finally:
         connection.close()
 
 
 async def _describe(
-    connection: Connection, host: str, port: int, addresses: tuple[str, ...]
+    world: World, connection: Connection, host: str, port: int, addresses: tuple[str, ...]
 ) -> Probe:
     """Classify a server that answered ApiVersions."""
     names = {api.key: api.name for api in APIS}
@@ -144,6 +144,7 @@ async def _describe(
             choose_version(api, connection.broker_versions)
         except KafkaError as error:
             return Probe(host, port, Reach.VERSION, error.message, addresses, versions=versions)
+    asked = world.clock.monotonic()
     try:
         request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
         response = await connection.call(request, MetadataResponse)
@@ -156,6 +157,8 @@ async def _describe(
         addresses=addresses,
         cluster_id=response.cluster_id,
         versions=versions,
+        metadata_offset=connection.finalized_features_epoch,
+        round_trip_ms=round((world.clock.monotonic() - asked) * 1000),
     )
 
 

@@ -20,6 +20,7 @@ from penstock.controller.decision import ControllerContext, ControllerResult
 from penstock.errors import ErrorCode, KafkaError
 from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import BrokerImage, MetadataImage
+from penstock.node.controller.departure_log import DepartureLog
 from penstock.node.controller.partition_slices import PartitionSlices
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.supervisor import Spawn
@@ -44,6 +45,7 @@ class BrokerSessions:
         quorum: Quorum,
         context: ControllerContext,
         slices: PartitionSlices,
+        departures: DepartureLog,
         commit: Commit,
         spawn: Spawn,
     ) -> None:
@@ -55,6 +57,7 @@ class BrokerSessions:
         self._quorum = quorum
         self._context = context
         self._slices = slices
+        self._departures = departures
         self._commit = commit
         self._spawn = spawn
 
@@ -158,8 +161,10 @@ class BrokerSessions:
         if broker is not None and not broker.fenced:
             logger.warning("fencing broker %d: %s", broker_id, reason)
             try:
-                await self._slices.leave_isrs(broker)
+                left = await self._slices.leave_isrs(broker)
                 await self._commit(lambda image: self._decide_fencing(image, broker))
+                image = self._quorum.pending
+                self._spawn(self._departures.fenced(image, broker_id, reason, left))
             except TooManyFiles:
                 # Its session begins again, so that the broker is fenced later.
                 now = self._world.clock.monotonic()

@@ -28,11 +28,13 @@ from penstock.controller.partitions.elections import (
     joined_elections,
     rebalance_leaders,
 )
+from penstock.controller.partitions.leader_and_isr import ByTopic
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import DECIDED_PARTITIONS_A_TURN
 from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.controller.broker_sessions import BrokerSessions
+from penstock.node.controller.departure_log import DepartureLog
 from penstock.node.controller.election_counts import ElectionCounts
 from penstock.node.controller.partition_slices import PartitionSlices
 from penstock.node.quorum.quorum import Quorum
@@ -103,8 +105,9 @@ class NodeController:
         self._quorum = quorum
         self._spawn = spawn
         self._slices = PartitionSlices(quorum, context)
+        self._departures = DepartureLog(config.node_id, world.clock, context)
         self._sessions = BrokerSessions(
-            world, config, quorum, context, self._slices, self._commit, spawn
+            world, config, quorum, context, self._slices, self._departures, self._commit, spawn
         )
         self.elections = ElectionCounts()
         quorum.on_append = self.elections.count
@@ -299,34 +302,48 @@ class NodeController:
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         before = self._quorum.pending.brokers.get(request.broker_id)
+        failed: ByTopic = []
+        leaving: ByTopic = []
         if self.is_active and before is not None and before.epoch == request.broker_epoch:
-            await self._leave_first(before, request)
+            failed, leaving = await self._leave_first(before, request)
         response = await self._commit(
             lambda image: broker_heartbeat(image, request, self._context, self._sessions.heartbeats)
         )
         self._sessions.heard(request.broker_id, request.broker_epoch)
+        if failed:
+            image = self._quorum.pending
+            self._spawn(self._departures.directories_failed(image, request.broker_id, failed))
+        if leaving:
+            image = self._quorum.pending
+            self._spawn(self._departures.shut_down(image, request.broker_id, leaving))
         if before is not None and before.fenced and not response.is_fenced:
             await self._slices.elect_leaderless()
         return response
 
-    async def _leave_first(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> None:
-        """Let a broker leave ISRs, if they are many, before the decision on its heartbeat."""
+    async def _leave_first(
+        self, broker: BrokerImage, request: BrokerHeartbeatRequest
+    ) -> tuple[ByTopic, ByTopic]:
+        """Let a broker leave ISRs, if they are many, before the decision on its heartbeat. Return
+        the partitions that it leaves because their log directories failed, and those that it leaves
+        because it shuts down."""
         heartbeats = self._sessions.heartbeats
+        failed: ByTopic = []
         if request.offline_log_dirs:
-            await self._slices.leave_offline(broker, request.offline_log_dirs)
+            failed = await self._slices.leave_offline(broker, request.offline_log_dirs)
         is_leaving = request.want_shut_down or request.want_fence
         if (
             broker.fenced
             or not is_leaving
             or heartbeats.controlled_shutdown_offset(broker.id, broker.epoch) is not None
         ):
-            return
+            return failed, []
         if request.want_fence:
             await self._slices.leave_isrs(broker)
-            return
-        offset = await self._slices.begin_controlled_shutdown(broker)
+            return failed, []
+        offset, leaving = await self._slices.begin_controlled_shutdown(broker)
         if offset is not None:
             heartbeats.note_controlled_shutdown(broker.id, broker.epoch, offset)
+        return failed, leaving
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await self.decide(alter_partition, request)

@@ -48,29 +48,34 @@ class PartitionSlices:
         self._quorum = quorum
         self._context = context
 
-    async def leave_isrs(self, broker: BrokerImage) -> None:
-        """Remove a broker that is about to be fenced from its ISRs, if it is in many."""
+    async def leave_isrs(self, broker: BrokerImage) -> ByTopic:
+        """Remove a broker that is about to be fenced from its ISRs, if it is in many. Return the
+        partitions that had it in their ISRs."""
         memberships = isr_memberships(self._quorum.pending, broker.id)
         await self._leave(broker, memberships)
+        return memberships
 
-    async def leave_offline(self, broker: BrokerImage, offline: Sequence[UUID]) -> None:
-        """Remove the replicas in offline log directories from their ISRs, if they are many."""
+    async def leave_offline(self, broker: BrokerImage, offline: Sequence[UUID]) -> ByTopic:
+        """Remove the replicas in offline log directories from their ISRs, if they are many. Return
+        their partitions."""
         memberships = offline_memberships(self._quorum.pending, broker, offline)
         await self._leave(broker, memberships)
+        return memberships
 
-    async def begin_controlled_shutdown(self, broker: BrokerImage) -> int | None:
+    async def begin_controlled_shutdown(self, broker: BrokerImage) -> tuple[int | None, ByTopic]:
         """Mark a broker that wants to shut down, and remove it from its ISRs, if it is in many.
-        Return the offset of the last record; None if it is in few.
+        Return the offset of the last record, None if it is in few, and the partitions that had it
+        in their ISRs.
 
         The mark comes first: the broker is in sync, and leaders would let it into their ISRs
         again.
         """
         memberships = isr_memberships(self._quorum.pending, broker.id)
         if _count(memberships) <= DECIDED_PARTITIONS_A_TURN:
-            return None
+            return None, memberships
         self._append(mark_controlled_shutdown(self._quorum.pending, broker.id))
         await self._leave(broker, memberships)
-        return self._quorum.pending.offset
+        return self._quorum.pending.offset, memberships
 
     async def end_incarnation(self, request: BrokerRegistrationRequest) -> None:
         """Remove a broker that registers again from its ISRs, and after an unclean shutdown from

@@ -60,6 +60,8 @@ class Fetches:
         is_incremental = session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
         is_verified = self._is_verified(params)
         session: FetchSession | None = None
+        if is_verified and params.replica_id != CONSUMER_ID:
+            self.replicas.fetched_at[params.replica_id] = self.clock.monotonic()
         if is_incremental:
             if not is_verified:
                 raise KafkaError(

@@ -26,6 +26,8 @@ class PartitionMarks:
     reviews: dict[LeaderRole, None] = field(default_factory=dict)
     # Whether a high watermark changed since they were saved.
     high_watermark_changed: bool = True
+    # When each broker last fetched any partition from this one, on the monotonic clock.
+    fetched_at: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.limits import MAX_ALTER_PARTITION_OBJECTS
+from penstock.node.partition.isr_log import IsrLog
 from penstock.node.partition.leader import LeaderRole
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.replica.leader import IsrProposal
@@ -22,7 +23,10 @@ T = TypeVar("T")
 Topic = AlterPartitionRequest.Topic
 Member = Topic.Partition.NewIsrWithEpoch
 Result = AlterPartitionResponse.Topic.Partition
-Proposals = dict[tuple[UUID, int], tuple[LeaderRole, IsrProposal]]
+# With the in-sync replicas before the change: when the controller has decided, the metadata log may
+# have brought the new ones already.
+Change = tuple[LeaderRole, IsrProposal, tuple[int, ...]]
+Proposals = dict[tuple[UUID, int], Change]
 
 logger = logging.getLogger(__name__)
 
@@ -57,17 +61,20 @@ class IsrChanges:
         call: Call,
         broker_epoch: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        log: IsrLog,
     ) -> None:
         self._node_id = node_id
         self._call = call
         self._broker_epoch = broker_epoch
         self._spawn = spawn
+        self._log = log
         self._unsent: Proposals = {}
         self._running = False
 
     def propose(self, role: LeaderRole, proposal: IsrProposal) -> None:
         partition = role.partition
-        self._unsent[partition.topic_id, partition.topic_partition.partition] = (role, proposal)
+        key = partition.topic_id, partition.topic_partition.partition
+        self._unsent[key] = role, proposal, role.leader.isr
         if not self._running:
             self._running = True
             self._spawn(self._run())
@@ -77,12 +84,16 @@ class IsrChanges:
             while self._unsent:
                 sent = self._take()
                 if not await self._send(sent):
-                    for key, (role, proposal) in sent.items():
+                    for key, change in sent.items():
+                        role, proposal, _before = change
                         if role.is_proposing(proposal):
                             # Behind the others, so that it does not delay them for ever. A proposal
                             # that was made during the request is newer.
-                            self._unsent.setdefault(key, (role, proposal))
+                            self._unsent.setdefault(key, change)
+                    self._log.write(is_complete=not self._unsent)
                     await asyncio.sleep(RETRY_S)
+                else:
+                    self._log.write(is_complete=not self._unsent)
         finally:
             self._running = False
 
@@ -90,11 +101,11 @@ class IsrChanges:
         """Remove and return the proposals of the next request, those that wait the longest."""
         taken: Proposals = {}
         objects = 0
-        for key, (role, proposal) in self._unsent.items():
-            objects += 1 + len(proposal.isr)
+        for key, change in self._unsent.items():
+            objects += 1 + len(change[1].isr)
             if taken and objects > MAX_ALTER_PARTITION_OBJECTS:
                 break
-            taken[key] = role, proposal
+            taken[key] = change
         for key in taken:
             del self._unsent[key]
         return taken
@@ -126,15 +137,15 @@ class IsrChanges:
             for result in topic.partitions
         }
         decided = [
-            key in results and _deliver(role, proposal, results[key])
-            for key, (role, proposal) in proposals.items()
+            key in results and self._deliver(change, results[key])
+            for key, change in proposals.items()
         ]
         return all(decided)
 
     def _request(self, proposals: Proposals) -> AlterPartitionRequest:
         epoch = self._broker_epoch()
         topics: dict[UUID, list[Topic.Partition]] = {}
-        for (topic_id, index), (_role, proposal) in proposals.items():
+        for (topic_id, index), (_role, proposal, _before) in proposals.items():
             members = tuple(
                 Member(
                     broker_id=broker,
@@ -159,36 +170,29 @@ class IsrChanges:
             ),
         )
 
-
-def _deliver(role: LeaderRole, proposal: IsrProposal, result: Result) -> bool:
-    """Give a leader the controller's decision. Return False if the proposal must be sent again."""
-    partition = role.partition
-    if result.error_code == ErrorCode.NONE:
-        if result.leader_epoch == proposal.leader_epoch:
-            missing = [broker for broker in role.leader.replicas if broker not in result.isr]
-            role.isr_decided(proposal, result.isr, result.partition_epoch)
+    def _deliver(self, change: Change, result: Result) -> bool:
+        """Give a leader the controller's decision. Return False if the proposal must be sent
+        again."""
+        role, proposal, before = change
+        partition = role.partition
+        if result.error_code == ErrorCode.NONE:
+            if result.leader_epoch == proposal.leader_epoch:
+                role.isr_decided(proposal, result.isr, result.partition_epoch)
+                self._log.changed(role, before, result.isr)
+            return True
+        if result.error_code == ErrorCode.NEW_LEADER_ELECTED:
             logger.info(
-                "%s: in-sync replicas are %s%s",
+                "%s: the in-sync replicas complete a reassignment, and another broker leads",
                 partition.topic_partition,
-                list(result.isr),
-                f"; {missing} did not fetch up to the log end offset within replica.lag.time.max.ms"
-                if missing
-                else "",
             )
-        return True
-    if result.error_code == ErrorCode.NEW_LEADER_ELECTED:
+            return True
         logger.info(
-            "%s: the in-sync replicas complete a reassignment, and another broker leads",
+            "%s: the controller refused to change the in-sync replicas: error %d",
             partition.topic_partition,
+            result.error_code,
         )
-        return True
-    logger.info(
-        "%s: the controller refused to change the in-sync replicas: error %d",
-        partition.topic_partition,
-        result.error_code,
-    )
-    if result.error_code in _REFUSED:
-        role.isr_refused(proposal)
-        asyncio.get_running_loop().call_later(RETRY_S, partition.review)
-        return True
-    return result.error_code in _OUTDATED
+        if result.error_code in _REFUSED:
+            role.isr_refused(proposal)
+            asyncio.get_running_loop().call_later(RETRY_S, partition.review)
+            return True
+        return result.error_code in _OUTDATED

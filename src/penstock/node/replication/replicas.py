@@ -37,16 +37,16 @@ from penstock.metadata.image import (
     MetadataImage,
     PartitionState,
     TopicImage,
-    delta_between,
 )
 from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.broker.directories import DirectoryReports, remove_leftovers
 from penstock.node.broker.lifecycle import Lifecycle
 from penstock.node.delayed import ActionQueue
-from penstock.node.metadata import MetadataView
+from penstock.node.metadata import MetadataView, delta_in_turns
 from penstock.node.partition.counts import PartitionCounts
-from penstock.node.partition.env import PartitionEnv
+from penstock.node.partition.env import PartitionEnv, PartitionMarks
 from penstock.node.partition.isr_changes import IsrChanges
+from penstock.node.partition.isr_log import IsrLog
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.node.supervisor import Supervisor
@@ -110,7 +110,14 @@ class Replicas:
         self._supervisor = supervisor
         self._applied_offset = applied_offset
         spawn = supervisor.spawn
-        isr_changes = IsrChanges(self._node_id, channel.call, lambda: lifecycle.broker_epoch, spawn)
+        marks = PartitionMarks()
+        isr_changes = IsrChanges(
+            self._node_id,
+            channel.call,
+            lambda: lifecycle.broker_epoch,
+            spawn,
+            IsrLog(self._node_id, world.clock, lambda: metadata.image.brokers, marks.fetched_at),
+        )
         self._env = PartitionEnv(
             node_id=self._node_id,
             world=world,
@@ -120,6 +127,7 @@ class Replicas:
             propose=isr_changes.propose,
             lag_max_s=config[cluster_settings.REPLICA_LAG_TIME_MAX_MS] / 1000,
             actions=actions,
+            marks=marks,
         )
         self._fetchers = ReplicaFetchers(
             self._env,
@@ -157,7 +165,7 @@ class Replicas:
         the metadata may change: then go on with the changes."""
         applied = MetadataImage.empty()
         while applied is not (image := self._metadata.image):
-            steps = self._apply(image, delta_between(applied, image))
+            steps = self._apply(image, await delta_in_turns(applied, image))
             for count, _step in enumerate(steps, 1):
                 if count % METADATA_STEPS_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -213,6 +221,11 @@ class Replicas:
     @property
     def counts(self) -> PartitionCounts:
         return self._env.counts
+
+    @property
+    def fetched_at(self) -> dict[int, float]:
+        """When each broker last fetched from this one, on the monotonic clock."""
+        return self._env.marks.fetched_at
 
     def _apply_rates(self) -> None:
         """Set the rates of the replication throttles (KIP-73)."""
@@ -304,6 +317,20 @@ class Replicas:
         """Return True if the cluster has the partition."""
         topic = self._metadata.image.topics.get(name.topic)
         return topic is not None and name.partition in topic.partitions
+
+    def unopened(self) -> Iterator[TopicPartition | None]:
+        """Return the replicas of this broker that have no partition here because their log
+        directory was offline at the start, and None for every other partition of the cluster, so
+        that the caller can pause."""
+        for topic in self._metadata.image.topics.values():
+            for index, state in topic.partitions.items():
+                name = TopicPartition(topic.name, index)
+                is_unopened = (
+                    self._node_id in state.replicas
+                    and name not in self.partitions
+                    and name not in self.store.damaged
+                )
+                yield name if is_unopened else None
 
     def _set_strays_aside(self) -> None:
         """Rename logs of topics that were deleted or created again under another id, and logs of
