@@ -52,10 +52,11 @@ class Ended(NamedTuple):
 
 
 class Tools:
-    """Kafka's tools with the address of one broker."""
+    """Kafka's tools with the address of one broker, or of what the option says."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, option: str = "--bootstrap-server") -> None:
         self.bootstrap = bootstrap
+        self._option = option
 
     def run(self, main: str, *arguments: str, stdin: str = "") -> Ended:
         done = subprocess.run(
@@ -69,7 +70,7 @@ class Tools:
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def addressed(self, main: str, *arguments: str) -> list[str]:
-        address = ["--bootstrap-server", self.bootstrap]
+        address = [self._option, self.bootstrap]
         return [*address, *arguments] if main in _ADDRESS_FIRST else [*arguments, *address]
 
     def __call__(self, main: str, *arguments: str, stdin: str = "") -> str:

@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,25 @@ def test_the_quorum_is_described_alike(cluster: PenstockCluster, tools: Tools) -
         (leader, "0", "Leader"),
         *((node, "0", "Follower") for node in ("1", "2", "3") if node != leader),
     ]
+
+
+def test_controllers_answer_as_kafkas_do(tools: Tools) -> None:
+    """Kafka's tools reach the cluster by --bootstrap-controller (KIP-919)."""
+    status = tools(QUORUM, *STATUS)
+    addresses = re.findall(r"CONTROLLER://(127\.0\.0\.1:\d+)", status)
+    assert len(addresses) == 3
+    by_controllers = Tools(addresses[-1], "--bootstrap-controller")
+    leader = re.findall(r"^LeaderId: +\d+$", status, re.MULTILINE)
+    assert leader == re.findall(r"^LeaderId: +\d+$", by_controllers(QUORUM, *STATUS), re.MULTILINE)
+    tools.create("by-controllers")
+    change = ("--alter", "--topic", "by-controllers", "--add-config", "retention.ms=1000")
+    output_of_both(by_controllers, CONFIGS, *change)
+    output_of_both(by_controllers, CONFIGS, "--describe", "--broker-defaults")
+    assert "Feature: metadata.version" in by_controllers(FEATURES, "describe")
+    for ended in (by_controllers.run, partial(ours, by_controllers)):
+        refused = ended(CONFIGS, "--describe", "--entity-type", "topics")
+        assert refused.code == 1
+        assert "UnsupportedEndpointTypeException: This Admin API is not yet" in refused.stderr
 
 
 def test_preferred_and_unclean_leaders_are_elected(cluster: PenstockCluster, tools: Tools) -> None:

@@ -13,7 +13,14 @@ import typer
 
 from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.output import AsJson, print_json, print_table
-from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, with_client
+from penstock.cli.session import (
+    LOCAL,
+    BootstrapController,
+    BootstrapServer,
+    CommandFailed,
+    fail,
+    with_client,
+)
 from penstock.ids import NO_UUID, parse_uuid, uuid_text
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ def describe_command(
     ] = False,
     as_json: AsJson = False,
     bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_controller: BootstrapController = None,
 ) -> None:
     """Show the leader, voters and observers of the controller quorum."""
 
@@ -49,7 +57,9 @@ def describe_command(
             client.cluster.world.clock.now_ms(),
         )
 
-    cluster_id, quorum, now_ms = with_client("quorum describe", bootstrap_server, work)
+    cluster_id, quorum, now_ms = with_client(
+        "quorum describe", bootstrap_server, work, controllers=bootstrap_controller
+    )
     if as_json:
         print_json(_as_object(cluster_id, quorum))
         return
@@ -95,6 +105,7 @@ def add_command(
     ],
     dry_run: DryRun = False,
     bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_controller: BootstrapController = None,
 ) -> None:
     """Make a controller a voter of the quorum.
 
@@ -114,7 +125,7 @@ def add_command(
         )
 
     if not dry_run:
-        with_client("quorum add", bootstrap_server, work)
+        with_client("quorum add", bootstrap_server, work, controllers=bootstrap_controller)
     print(added_line(controller, dry_run=dry_run))
 
 
@@ -127,6 +138,7 @@ def remove_command(
     dry_run: DryRun = False,
     yes: Yes = False,
     bootstrap_server: BootstrapServer = LOCAL,
+    bootstrap_controller: BootstrapController = None,
 ) -> None:
     """Make a voter of the quorum an observer."""
     try:
@@ -152,7 +164,7 @@ def remove_command(
             await client.admin.remove_raft_voter(controller_id, found)
         return found
 
-    found = with_client("quorum remove", bootstrap_server, work)
+    found = with_client("quorum remove", bootstrap_server, work, controllers=bootstrap_controller)
     print(removed_line(controller_id, found, dry_run=dry_run))
 
 

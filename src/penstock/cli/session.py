@@ -26,6 +26,14 @@ BootstrapServer = Annotated[
         metavar="HOST:PORT",
     ),
 ]
+BootstrapController = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-controller",
+        help="Bootstrap controllers as host:port, instead of brokers.",
+        metavar="HOST:PORT",
+    ),
+]
 LOCAL = "localhost:9092"
 
 
@@ -40,8 +48,9 @@ def with_client(
     *,
     request_timeout_s: float = 30.0,
     api_timeout_s: float | None = None,
+    controllers: str | None = None,
 ) -> T:
-    """Run `work` with a client.
+    """Run `work` with a client of brokers or, if they are given, of `controllers`.
 
     Errors are reported in one line on stderr with exit code 1. Ctrl-C exits silently.
     """
@@ -54,10 +63,11 @@ def with_client(
         try:
             client = Client(
                 world,
-                bootstrap,
+                bootstrap if controllers is None else controllers,
                 client_id="penstock-cli",
                 request_timeout_s=request_timeout_s,
                 api_timeout_s=api_timeout_s,
+                controllers=controllers is not None,
             )
         except ValueError as error:
             raise CommandFailed(str(error)) from error

@@ -30,8 +30,8 @@ from penstock.world import World
 
 
 class Client:
-    """Raises ValueError for an invalid bootstrap list, and ConnectionFailed if no broker
-    responds."""
+    """Raises ValueError for an invalid bootstrap list, and ConnectionFailed if no broker responds.
+    With `controllers` the bootstrap servers are controllers, for `admin` alone (KIP-919)."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Client:
         client_id: str = "penstock",
         request_timeout_s: float = 30.0,
         api_timeout_s: float | None = None,
+        controllers: bool = False,
     ) -> None:
         self.cluster = Cluster(
             world,
@@ -48,6 +49,7 @@ class Client:
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             api_timeout_s=api_timeout_s,
+            controllers=controllers,
         )
         self.admin = AdminClient(self.cluster)
         self.groups = GroupAdmin(self.cluster)

@@ -1,5 +1,8 @@
 """Connections to a cluster's brokers, opened on first use, and cached metadata.
 
+A cluster can also be reached by its controllers (KIP-919): they serve what changes metadata, and
+forward it to the active controller. Requests for records and groups need brokers.
+
 Must not know about producing, consuming or administration.
 """
 
@@ -11,10 +14,14 @@ from typing import TypeVar
 
 from penstock.client.bootstrap import Address, first_connection
 from penstock.client.connection import Connection, open_connection
-from penstock.client.errors import retry
+from penstock.client.errors import check, retry
 from penstock.client.metadata import Metadata, PartitionInfo, TopicInfo, check_topics, no_leader
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.world import World
 
@@ -30,6 +37,9 @@ CONNECTION_MAX_IDLE_S = 540.0
 # metadata.max.age.ms).
 METADATA_MAX_AGE_S = 300.0
 
+# The endpoint types of DescribeCluster.
+BROKERS, CONTROLLERS = 1, 2
+
 
 class Cluster:
     def __init__(
@@ -40,10 +50,13 @@ class Cluster:
         client_id: str,
         request_timeout_s: float,
         api_timeout_s: float | None = None,
+        controllers: bool = False,
     ) -> None:
         """`api_timeout_s` bounds retries, and is the request timeout by default. It must be longer
-        for a retry after a request that a frozen broker did not answer."""
+        for a retry after a request that a frozen broker did not answer. With `controllers` the
+        bootstrap servers are listeners of controllers, and the known brokers are controllers."""
         self.world = world
+        self.endpoint_type = CONTROLLERS if controllers else BROKERS
         self.metadata = Metadata()
         self.request_timeout_s = request_timeout_s
         self._api_timeout_s = request_timeout_s if api_timeout_s is None else api_timeout_s
@@ -59,6 +72,12 @@ class Cluster:
 
         Does not retry.
         """
+        if self.endpoint_type == CONTROLLERS:
+            request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+            response = await self.call(request, DescribeClusterResponse)
+            check(response.error_code, response.error_message or "DescribeCluster failed")
+            self.metadata.update_controllers(response)
+            return
         await self._fetch_metadata(MetadataRequest(topics=(), allow_auto_topic_creation=False))
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
@@ -68,10 +87,18 @@ class Cluster:
 
     async def call(self, request: object, response: type[T]) -> T:
         """Send a request to any broker and return its response."""
-        return await (await self.any_broker()).call(request, response)
+        connection = await self.any_broker()
+        try:
+            return await connection.call(request, response)
+        except KafkaError as error:
+            if self.endpoint_type == CONTROLLERS and error.code is ErrorCode.UNSUPPORTED_VERSION:
+                raise only_by_brokers(error.message) from error
+            raise
 
     async def broker(self, node_id: int) -> Connection:
         broker = self.metadata.brokers.get(node_id)
+        if broker is None and self.endpoint_type == CONTROLLERS:
+            raise only_by_brokers(f"node {node_id} is not one of the controllers")
         if broker is None:
             raise KafkaError(
                 ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not in the cluster's metadata"
@@ -183,6 +210,16 @@ class Cluster:
 
     def _now(self) -> float:
         return self.world.clock.monotonic()
+
+
+def only_by_brokers(reason: str) -> KafkaError:
+    """Return the error of a request that controllers do not serve, with the text of Kafka's
+    clients."""
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+        "This Admin API is not yet supported when communicating directly with the controller "
+        f"quorum: {reason}. Give brokers instead of controllers as bootstrap servers",
+    )
 
 
 def _is_usable(connection: Connection) -> bool:

@@ -12,6 +12,7 @@ from uuid import UUID
 from penstock.client.errors import check
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import TopicPartition
+from penstock.protocol.messages.describe_cluster import DescribeClusterResponse
 from penstock.protocol.messages.metadata import MetadataResponse
 
 
@@ -77,6 +78,14 @@ class Metadata:
             if topic.error_code == 0 and topic.name is not None:
                 self.topics[topic.name] = info = self._without_older_epochs(topic_info(topic))
                 self._names[info.id] = info.name
+
+    def update_controllers(self, response: DescribeClusterResponse) -> None:
+        """Replace the brokers by the controllers of the cluster, which have no topics."""
+        self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
+        self.brokers = {
+            controller.broker_id: Broker(controller.broker_id, controller.host, controller.port)
+            for controller in response.brokers
+        }
 
     def _without_older_epochs(self, topic: TopicInfo) -> TopicInfo:
         """Ignore partition states with an older leader epoch.

@@ -2,7 +2,8 @@
 
 Behaviour
   On a broker's listener, as in Metadata: brokers with their endpoints on this listener, and this
-  broker as the controller. On a controller's listener: the controllers, and the active one.
+  broker as the controller. On a controller's listener: the controllers, and the active one; those
+  that registered with an endpoint on this listener (KIP-919), and the voters.
   Authorized operations are returned on request.
 
 Version notes
@@ -59,7 +60,8 @@ def handle(
             request,
             f"this is the listener of a {here}: ask the listener of a {there} for {there}s",
         )
-    return _controllers(parts, request) if to_controller else _brokers(parts, request, context)
+    describe = _controllers if to_controller else _brokers
+    return describe(parts, request, context)
 
 
 def _brokers(
@@ -85,12 +87,23 @@ def _brokers(
     )
 
 
-def _controllers(parts: Parts, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def _controllers(
+    parts: Parts, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
     """Return the controllers. controller_id is the active one, -1 if there is none."""
     leader = parts.quorum.leader_id
+    addresses = {
+        node_id: (endpoint.host, endpoint.port)
+        for node_id, registered in parts.metadata.image.controllers.items()
+        for endpoint in registered.end_points
+        if endpoint.name == context.listener_name
+    }
+    addresses |= {
+        node_id: (address.host, address.port) for node_id, address in parts.quorum.voters()
+    }
     controllers = tuple(
-        DescribeClusterResponse.Broker(broker_id=node_id, host=address.host, port=address.port)
-        for node_id, address in parts.quorum.voters()
+        DescribeClusterResponse.Broker(broker_id=node_id, host=host, port=port)
+        for node_id, (host, port) in sorted(addresses.items())
     )
     return DescribeClusterResponse(
         cluster_id=parts.cluster_id,

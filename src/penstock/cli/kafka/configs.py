@@ -21,7 +21,8 @@ _PURPOSE = (
     "broker, ip, client-metrics or group"
 )
 _OPTIONS = {
-    "bootstrap-server": Option("REQUIRED: Bootstrap brokers.", "String: server to connect to"),
+    "bootstrap-server": Option("Bootstrap brokers.", "String: server to connect to"),
+    "bootstrap-controller": Option("Bootstrap controllers.", "String: controller to connect to"),
     "command-config": Option(
         "A properties file for the client.", "String: command config property file"
     ),
@@ -64,10 +65,12 @@ def run(words: Sequence[str]) -> int:
         options = Options(_OPTIONS, words, _PURPOSE)
         kind, name = _entity(options)
         act = _alter if options.has("alter") else _describe
+        controllers = options.value("bootstrap-controller")
         with_admin(
-            options.value("bootstrap-server") or "",
+            controllers or options.value("bootstrap-server") or "",
             options.value("command-config"),
             lambda client: act(client, options, kind, name),
+            controllers=controllers is not None,
         )
     except Refused as refused:
         print(refused, file=sys.stderr)
@@ -105,8 +108,10 @@ def _entity(options: Options) -> tuple[str, str | None]:
             f"configs of {' and '.join(kinds)} are not supported: Penstock has configs of topics, "
             "brokers, their loggers and groups"
         )
-    if not options.has("bootstrap-server"):
+    if not options.has("bootstrap-server", "bootstrap-controller"):
         raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
+    if options.has("bootstrap-server") and options.has("bootstrap-controller"):
+        raise Refused("Only one of --bootstrap-server or --bootstrap-controller can be specified")
     name = next(
         (
             options.value(option)
@@ -173,7 +178,9 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
 
 async def _describe(client: Client, options: Options, kind: str, name: str | None) -> None:
     show_all = options.has("all")
-    names = [name] if name is not None and show_all else await _names(client, kind)
+    # Controllers do not list topics and groups; they know the configs of a given one.
+    is_known = show_all or options.has("bootstrap-controller")
+    names = [name] if name is not None and is_known else await _names(client, kind)
     if name is not None and name not in names:
         print(f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config.")
         return

@@ -29,14 +29,13 @@ def main() -> None:
 
 def run(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
-    if not arguments.bootstrap_server:
-        print("You must specify --bootstrap-server.", file=sys.stderr)
-        return 1
+    controllers = arguments.bootstrap_controller
     try:
         with_admin(
-            arguments.bootstrap_server,
+            controllers or arguments.bootstrap_server,
             arguments.command_config,
             lambda client: _act(client, arguments),
+            controllers=controllers is not None,
         )
     except (Refused, KafkaError) as error:
         print(java_text(error) if isinstance(error, KafkaError) else error, file=sys.stderr)
@@ -46,7 +45,9 @@ def run(words: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argument_parser("kafka-features", "This tool manages feature flags in Kafka.")
-    parser.add_argument("--bootstrap-server", help="Bootstrap brokers.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-server", help="Bootstrap brokers.")
+    where.add_argument("--bootstrap-controller", help="Bootstrap controllers.")
     parser.add_argument("--command-config", help="A properties file for the client.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("describe", help="Describe the current active feature flags.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Refused, argument_parser
@@ -16,6 +16,8 @@ from penstock.ids import parse_uuid
 if TYPE_CHECKING:
     from penstock.client.client import Client
 
+T = TypeVar("T")
+
 
 def main() -> None:
     sys.exit(run(sys.argv[1:]))
@@ -24,10 +26,6 @@ def main() -> None:
 def run(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
-        if arguments.bootstrap_server is None:
-            raise Refused(
-                "--bootstrap-controller is not supported: give brokers with --bootstrap-server"
-            )
         for line in _COMMANDS[arguments.command](arguments):
             print(line)
     except Refused as refused:
@@ -48,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "--bootstrap-server", help="Bootstrap brokers as host:port, separated by commas."
     )
     where.add_argument(
-        "--bootstrap-controller", help="Bootstrap controllers; not supported by Penstock."
+        "--bootstrap-controller", help="Bootstrap controllers as host:port, separated by commas."
     )
     parser.add_argument("--command-config", help="A properties file for the client.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -86,10 +84,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _describe_lines(arguments: argparse.Namespace) -> list[str]:
     _check(arguments)
+    return _with_admin(
+        arguments, arguments.command_config, lambda client: _describe(client, arguments)
+    )
+
+
+def _with_admin(
+    arguments: argparse.Namespace,
+    config_file: str | None,
+    work: Callable[[Client], Coroutine[Any, Any, T]],
+) -> T:
+    controllers = arguments.bootstrap_controller
     return with_admin(
-        arguments.bootstrap_server,
-        arguments.command_config,
-        lambda client: _describe(client, arguments),
+        controllers or arguments.bootstrap_server,
+        config_file,
+        work,
+        controllers=controllers is not None,
     )
 
 
@@ -115,7 +125,7 @@ def _add(arguments: argparse.Namespace) -> list[str]:
         )
 
     if not arguments.dry_run:
-        with_admin(arguments.bootstrap_server, None, work)
+        _with_admin(arguments, None, work)
     return [added_line(controller, dry_run=arguments.dry_run)]
 
 
@@ -134,7 +144,7 @@ def _remove(arguments: argparse.Namespace) -> list[str]:
         await client.admin.remove_raft_voter(controller_id, directory_id)
 
     if not arguments.dry_run:
-        with_admin(arguments.bootstrap_server, arguments.command_config, work)
+        _with_admin(arguments, arguments.command_config, work)
     return [removed_line(controller_id, directory_id, dry_run=arguments.dry_run)]
 
 

@@ -19,17 +19,25 @@ _DEFAULT_TIMEOUT_MS = "30000"
 
 
 def with_admin(
-    bootstrap: str, config_file: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]
+    bootstrap: str,
+    config_file: str | None,
+    work: Callable[[Client], Coroutine[Any, Any, T]],
+    *,
+    controllers: bool = False,
 ) -> T:
-    return with_settings(
-        bootstrap, read_settings(config_file) if config_file is not None else {}, work
-    )
+    settings = read_settings(config_file) if config_file is not None else {}
+    return with_settings(bootstrap, settings, work, controllers=controllers)
 
 
 def with_settings(
-    bootstrap: str, settings: Mapping[str, str], work: Callable[[Client], Coroutine[Any, Any, T]]
+    bootstrap: str,
+    settings: Mapping[str, str],
+    work: Callable[[Client], Coroutine[Any, Any, T]],
+    *,
+    controllers: bool = False,
 ) -> T:
-    """Run `work` with a client. Raises Refused for unsupported or invalid settings."""
+    """Run `work` with a client, of brokers or of `controllers` (--bootstrap-controller). Raises
+    Refused for unsupported or invalid settings."""
     from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
@@ -52,6 +60,7 @@ def with_settings(
                 bootstrap,
                 client_id=settings.get("client.id", "adminclient-1"),
                 request_timeout_s=int(timeout_ms) / 1000,
+                controllers=controllers,
             )
         except ValueError as error:
             raise Refused(str(error)) from error

@@ -201,12 +201,14 @@ class AdminClient:
         return await offsets.list_offsets(self._cluster, times, isolation)
 
     async def describe_cluster(self, *, with_fenced: bool = False) -> ClusterInfo:
-        """Return the unfenced brokers and, with `with_fenced`, the fenced ones too."""
+        """Return the unfenced brokers and, with `with_fenced`, the fenced ones too. A client of
+        controllers returns the controllers."""
+        request = DescribeClusterRequest(
+            endpoint_type=self._cluster.endpoint_type, include_fenced_brokers=with_fenced
+        )
 
         async def attempt() -> ClusterInfo:
-            response = await self._cluster.call(
-                DescribeClusterRequest(include_fenced_brokers=with_fenced), DescribeClusterResponse
-            )
+            response = await self._cluster.call(request, DescribeClusterResponse)
             check(response.error_code, response.error_message or "DescribeCluster failed")
             brokers = tuple(
                 Broker(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)

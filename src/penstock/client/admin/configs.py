@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
-from penstock.client.cluster import Cluster
+from penstock.client.cluster import CONTROLLERS, Cluster
 from penstock.client.errors import check
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -116,9 +116,11 @@ async def _call(
     cluster: Cluster, kind: ConfigResourceType, name: str, request: object, response: type[T]
 ) -> T:
     """Send to any broker, but a broker's own configs and loggers to that broker: only it has
-    them."""
+    them. Controllers alter the dynamic configs of brokers, too."""
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
-        return await (await cluster.broker(int(name))).call(request, response)
+        node_id = int(name)
+        if cluster.endpoint_type != CONTROLLERS or node_id in cluster.metadata.brokers:
+            return await (await cluster.broker(node_id)).call(request, response)
     return await cluster.call(request, response)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.kafka.options import Option, Options, Refused
+from penstock.cli.kafka.options import Option, Options
 
 PURPOSE = "This tool helps to move topic partitions between replicas."
 OPTIONS = {
@@ -32,7 +32,7 @@ OPTIONS = {
     ),
     "broker-list": Option('The brokers to move topics to, as "0,1,2".', "String: brokerlist"),
     "bootstrap-controller": Option(
-        "Bootstrap controllers; not supported by Penstock.",
+        "Bootstrap controllers, with --list and --cancel.",
         "String: bootstrap controller to connect to",
         optional=True,
     ),
@@ -107,8 +107,4 @@ def parse_action(options: Options) -> str:
     for name in OPTIONS:
         if name not in (action, *required, *permitted) and options.has(name):
             options.usage(f'Option "[{name}]" can\'t be used with action "[{action}]"')
-    if options.has("bootstrap-controller"):
-        raise Refused(
-            "--bootstrap-controller is not supported: give brokers with --bootstrap-server"
-        )
     return action

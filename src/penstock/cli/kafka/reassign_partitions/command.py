@@ -50,10 +50,12 @@ def run(words: Sequence[str]) -> int:
         config = options.value("command-config")
         if config is not None:
             settings |= read_settings(config)
+        controllers = options.value("bootstrap-controller")
         with_settings(
-            options.value("bootstrap-server") or "",
+            controllers or options.value("bootstrap-server") or "",
             settings,
             lambda client: _run(client, action, options),
+            controllers=controllers is not None,
         )
     except Refused as refused:
         print(refused)

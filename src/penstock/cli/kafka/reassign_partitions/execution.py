@@ -181,7 +181,7 @@ async def cancel(client: Client, file: Reassignment, options: Options) -> None:
         )
     else:
         print("None of the specified partition reassignments are active.")
-    found = await replica_log_dirs(client, file.log_dirs)
+    found = await replica_log_dirs(client, file.log_dirs) if file.log_dirs else {}
     moving = {
         replica: directories.current
         for replica, directories in found.items()
@@ -199,10 +199,14 @@ async def cancel(client: Client, file: Reassignment, options: Options) -> None:
 
 async def _clear_throttles(client: Client, file: Reassignment) -> None:
     """Remove all throttles of the topics of the file, and of all brokers: nothing says which
-    brokers an earlier reassignment involved."""
+    brokers an earlier reassignment involved. Controllers do not list the brokers: those of the file
+    are left."""
+    from penstock.client.cluster import BROKERS
     from penstock.client.rebalance import throttles
 
-    brokers = {broker.id for broker in (await client.admin.describe_cluster()).brokers}
+    brokers: set[int] = set()
+    if client.cluster.endpoint_type == BROKERS:
+        brokers = {broker.id for broker in (await client.admin.describe_cluster()).brokers}
     brokers |= {broker for _partition, replicas in file.partitions for broker in replicas}
     print(f"Clearing broker-level throttles on broker{_s(brokers)} {ids_text(sorted(brokers))}")
     await throttles.clear_brokers(client.cluster, brokers)
