@@ -233,6 +233,8 @@ def test_a_damaged_log_of_a_partition_that_is_in_sync() -> None:
     assert finding.reasons[0].words == "a batch has a wrong CRC"
     restarted = Node(2, NodeState.RUNNING, started_ms=at("11:30:00"))
     assert found(healthy(events=(damaged,), nodes={2: restarted})) == {}
+    deleted = Event(at("11:00:00"), 2, EventKind.DAMAGED, "gone-0", "a batch has a wrong CRC")
+    assert found(healthy(events=(deleted,))) == {}
 
 
 def test_an_offline_directory_says_what_the_broker_logged() -> None:

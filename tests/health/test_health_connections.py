@@ -170,6 +170,14 @@ def test_a_silent_voter() -> None:
     )
 
 
+def test_a_voter_that_the_leader_has_not_heard_of() -> None:
+    """Apache Kafka has no time of the last fetch of such a voter, and -1 as its log end offset."""
+    quorum = Quorum(1, 5, (voter(1), voter(2), QuorumReplica(3, -1)))
+    assert (
+        "it has not fetched from the leader since" in words(healthy(quorum=quorum))["voter-silent"]
+    )
+
+
 def test_a_quorum_that_was_seen_some_seconds_ago_is_not_silent_since_then() -> None:
     quorum = Quorum(1, 5, tuple(voter(each, silent_ms=9_000) for each in (1, 2, 3)))
     assert "voter-silent" in {finding.code for finding in examine(healthy(quorum=quorum))}

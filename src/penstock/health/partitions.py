@@ -187,12 +187,15 @@ def _incomplete(
 
 
 def _damaged(seen: Observation) -> Iterator[Finding]:
-    """Logs that a node reported as damaged, of partitions that are otherwise in sync."""
+    """Logs that a node reported as damaged, of partitions that are otherwise in sync. Lines about
+    replicas that were deleted or moved since do not count."""
+    replicas = {str(name): partition.replicas for name, partition in seen.partitions.items()}
     latest = {
         (event.node, event.subject): event
         for event in seen.events
         if event.kind in (EventKind.DAMAGED, EventKind.PARTITION_OFFLINE)
         and is_current(seen, event)
+        and (not replicas or event.node in replicas.get(event.subject, ()))
     }
     for (node, name), event in latest.items():
         yield Finding(

@@ -113,11 +113,11 @@ def _no_leader(seen: Observation, quorum: Quorum) -> Finding:
 
 def _is_silent(seen: Observation, quorum: Quorum, replica: QuorumReplica) -> bool:
     """Return True for a voter that does not fetch. The leader does not fetch from itself."""
-    return (
-        replica.id != quorum.leader
-        and replica.last_fetch_ms is not None
-        and seen.quorum_seen_ms - replica.last_fetch_ms >= FETCH_SILENCE_MS
-    )
+    if replica.id == quorum.leader:
+        return False
+    if replica.last_fetch_ms is None:
+        return replica.log_end_offset < 0
+    return seen.quorum_seen_ms - replica.last_fetch_ms >= FETCH_SILENCE_MS
 
 
 def _is_behind(seen: Observation, quorum: Quorum, replica: QuorumReplica) -> bool:
@@ -144,7 +144,8 @@ def _behind(seen: Observation, quorum: Quorum, replica: QuorumReplica) -> str:
 
 def _last_fetch(seen: Observation, voter: QuorumReplica) -> list[Reason]:
     if voter.last_fetch_ms is None:
-        return []
+        words = "it has not fetched from the leader since that was elected"
+        return [Reason("no-metadata-fetch", words)]
     silence = duration(seen.quorum_seen_ms - voter.last_fetch_ms)
     return [Reason("no-metadata-fetch", f"it has not fetched from the leader for {silence}")]
 

@@ -41,6 +41,7 @@ MAX_PROBED = 100
 # A probe resolves a name, connects, and asks; each may take this long.
 PROBE_S = 3.0
 # An election takes less than this.
+_ELECTED_S = 2.0
 _QUORUM_S = 6.0
 # Replicas that are not in sync, whose sizes are compared with their leaders'.
 _MAX_SIZED = 1_000
@@ -159,6 +160,11 @@ async def _quorum(world: World, bootstrap: str, notes: Notes) -> None:
         async with asyncio.timeout(_QUORUM_S), new_client(world, bootstrap) as client:
             asked_ms = clock.now_ms()
             found = await client.admin.describe_quorum()
+            if any(voter.log_end_offset < 0 for voter in found.voters):
+                # Not heard of since the leader was elected, which may be a moment ago.
+                await asyncio.sleep(_ELECTED_S)
+                asked_ms = clock.now_ms()
+                found = await client.admin.describe_quorum()
     except TimeoutError:
         notes.quorum = Quorum(error=f"no active controller answered within {_QUORUM_S:g} s")
         return
