@@ -15,7 +15,7 @@ from tests.e2e.exactly_once import TRANSACTIONS
 from tests.e2e.exactly_once_copy import QUICK
 from tests.e2e.penstock_cluster import PenstockCluster
 from tests.spark.crash_check import DEADLINE_S
-from tests.spark.crash_processes import ROOT, kill, processes
+from tests.spark.crash_processes import ROOT, descendants, kill, processes
 from tests.spark.standalone import SparkStandalone
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -89,9 +89,10 @@ def kill_executor(python_worker: int) -> None:
 
 
 def executors(standalone: SparkStandalone) -> list[int]:
-    """Return the process ids of the cluster's executors."""
+    """Return the process ids of the cluster's executors, which its workers start."""
     return [
         process.id
-        for process in processes()
-        if _EXECUTOR in process.command and standalone.master.rpartition(":")[2] in process.command
+        for worker in standalone.worker_ids
+        for process in descendants(worker)
+        if _EXECUTOR in process.command
     ]

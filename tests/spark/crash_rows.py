@@ -313,6 +313,12 @@ def random_kills(
         master="local[2,4]" if spark is None else spark.master,
         conf=None if spark is None else EXECUTOR_CONF,
     ) as stream:
+        workers: list[int] = []
+
+        def has_workers() -> bool:
+            workers[:] = python_workers(stream.driver.id) if spark is None else executors(spark)
+            return bool(workers)
+
         for number in range(rounds):
             victim = victims[number % len(victims)]
             stream.produce()
@@ -328,13 +334,11 @@ def random_kills(
                 time.sleep(rng.uniform(0, 3))
                 brokers.restart(broker)
             elif victim == worker:
-                running = python_workers(stream.driver.id) if spark is None else executors(spark)
-                for process in rng.sample(running, min(1, len(running))):
-                    kill(process)
-                    kills[victim] += 1
+                stream.wait(has_workers, worker, stream.ensure_started)
+                kill(rng.choice(workers))
             else:
                 stream.driver.kill(workers=victim != "driver")
-            kills[victim] += victim != worker
+            kills[victim] += 1
             stream.wait_settled(restart=True)
         killed = ", ".join(f"{victim} {times}" for victim, times in kills.items())
         return f"{stream.summary(rounds)}; killed: {killed}"

@@ -51,6 +51,11 @@ class SparkStandalone:
         for name in self._processes:
             self._kill(name)
 
+    @property
+    def worker_ids(self) -> list[int]:
+        """The process ids of the workers."""
+        return [self._processes[directory.name].pid for directory in self.directories]
+
     def kill_worker(self, number: int) -> None:
         """Kill the worker and its executors with SIGKILL."""
         self._kill(self.directories[number].name)
