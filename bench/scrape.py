@@ -1,9 +1,12 @@
 """What a scrape of the metrics costs the event loop of a node with many partitions.
 
-`python -m bench.scrape [partitions]` creates topics of 100 partitions in a node in this process,
-writes a record to each tenth partition, and collects pages without and with the series of
-partitions. It prints the size of the page, the CPU time of the event loop, and the longest turn.
-The garbage collector is set as that of a node.
+`python -m bench.scrape [partitions [per topic]]` creates topics of 100 partitions in a node in this
+process, writes a record to each tenth partition, and collects pages: without and with the series of
+partitions, and with the lag of a group that has committed offsets of all partitions. Then it
+computes the lag of a group whose partitions are led elsewhere; it encodes the requests to their
+leaders and decodes the responses. It prints the size of the page, the CPU time that the scrape took
+of the event loop, and its longest run without a pause. The garbage collector is set as that of a
+node; a full collection may happen in a run.
 """
 
 from __future__ import annotations
@@ -13,67 +16,146 @@ import gc
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Coroutine, Generator
+from types import CoroutineType, SimpleNamespace
 from typing import Any
 
 from bench.metrics_cost import PROPERTIES
+from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.client.client import Client
 from penstock.config.node import read_node_config
+from penstock.ids import TopicPartition
 from penstock.limits import FULL_COLLECTION_EVERY
-from penstock.metrics import turn as turn_module
+from penstock.metrics.reads import Reads
+from penstock.metrics.samples import Samples, page
+from penstock.metrics.turn import Turn
 from penstock.node.broker.formatting import format_directories
-from penstock.server.metrics import listener as listener_module
+from penstock.node.metrics.lag import LagSource
+from penstock.node.metrics.remote_offsets import RemoteOffsets
+from penstock.protocol.codec import decode, encode_bytes
+from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from penstock.server.metrics.listener import MetricsListener
 from penstock.start import serving
 from penstock.world import World
 from penstock.world.real import run
 
 ROUNDS = 10
-_PER_TOPIC = 100
+_LIST_OFFSETS = 10
 
 
-class MeasuredTurn(turn_module.Turn):
-    """Remembers how long the event loop was held, in seconds of CPU time."""
+class Runs:
+    """The runs of a scrape on the event loop, in seconds of CPU time."""
 
-    turns: list[float]
+    def __init__(self) -> None:
+        self.lengths: list[float] = []
 
-    def __init__(self, clock: Any) -> None:
-        super().__init__(clock)
-        self.turns = []
-        self._began = time.thread_time()
+    async def of(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine, and time each of its steps."""
+        return await _Steps(work, self.lengths)
 
-    async def pause(self) -> None:
-        count, held = self.count, time.thread_time() - self._began
-        await super().pause()
-        if self.count != count:
-            self.turns.append(held)
-            self._began = time.thread_time()
+    def factory(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        """Make tasks, and time those that sources of metrics start."""
+        if isinstance(work, CoroutineType) and "/metrics/" in work.cr_code.co_filename:
+            work = self.of(work)
+        return asyncio.Task(work, loop=loop, **options)
 
 
-async def _measure(listener: MetricsListener, *, per_partition: bool) -> str:
+class _Steps:
+    def __init__(self, work: Coroutine[Any, Any, Any], lengths: list[float]) -> None:
+        self._work = work
+        self._lengths = lengths
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        while True:
+            began = time.thread_time()
+            try:
+                waits_for = self._work.send(None)
+            except StopIteration as ended:
+                return ended.value
+            finally:
+                self._lengths.append(time.thread_time() - began)
+            yield waits_for
+
+
+async def _measure(collect: Callable[[], Coroutine[Any, Any, bytes]]) -> str:
     longest, total, size, count = 0.0, float("inf"), 0, 0
+    loop = asyncio.get_running_loop()
     for _ in range(ROUNDS):
-        made: list[MeasuredTurn] = []
-
-        def make(clock: Any, made: list[MeasuredTurn] = made) -> MeasuredTurn:
-            made.append(MeasuredTurn(clock))
-            return made[-1]
-
-        setattr(listener_module, "Turn", make)  # noqa: B010
-        size = len(await listener.collect(per_partition=per_partition))
-        (turn,) = made
-        last = time.thread_time() - turn._began
-        longest = max(longest, *turn.turns, last)
-        total = min(total, sum(turn.turns) + last)
-        count = turn.count
+        runs = Runs()
+        loop.set_task_factory(runs.factory)
+        size = len(await runs.of(collect()))
+        loop.set_task_factory(None)
+        longest = max(longest, *runs.lengths)
+        if sum(runs.lengths) < total:
+            total, count = sum(runs.lengths), len(runs.lengths)
         await asyncio.sleep(0.05)
     return (
-        f"{size / 1e6:.2f} MB, {total * 1000:.1f} ms of the event loop in {count} turns, the "
+        f"{size / 1e6:.2f} MB, {total * 1000:.1f} ms of the event loop in {count} runs, the "
         f"longest of {ROUNDS} scrapes {longest * 1000:.1f} ms"
     )
 
 
-async def main(world: World, partitions: int, directory: str) -> None:
-    config = read_node_config(PROPERTIES.format(directory=directory).encode(), "bench")
+def _remote_lag(world: World, partitions: int) -> Callable[[], Coroutine[Any, Any, bytes]]:
+    """Return a scrape of the lag of one group whose partitions other brokers lead."""
+    names = [TopicPartition(f"topic-{n // 100}", n % 100) for n in range(partitions)]
+    topics: dict[str, Any] = {}
+    for topic, index in names:
+        found = topics.setdefault(topic, SimpleNamespace(partitions={}))
+        found.partitions[index] = SimpleNamespace(leader=2 + index % 2)
+    ends = 100
+
+    async def answer(data: bytes) -> bytes:
+        sent = decode(ListOffsetsRequest, _LIST_OFFSETS, data)
+        part = ListOffsetsResponse.Topic
+        response = ListOffsetsResponse(
+            topics=tuple(
+                part(
+                    name=topic.name,
+                    partitions=tuple(
+                        part.Partition(partition_index=each.partition_index, offset=ends)
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in sent.topics
+            )
+        )
+        return encode_bytes(response, _LIST_OFFSETS)
+
+    async def call(request: ListOffsetsRequest, _response: Any) -> ListOffsetsResponse:
+        # In a task, which is not timed: the leader is another process.
+        leader = asyncio.create_task(answer(encode_bytes(request, _LIST_OFFSETS)))
+        return decode(ListOffsetsResponse, _LIST_OFFSETS, await leader)
+
+    async def connection(_leader: int) -> Any:
+        return SimpleNamespace(call=call)
+
+    metadata: Any = SimpleNamespace(image=SimpleNamespace(topics=topics))
+    remote = RemoteOffsets(world, 1, metadata)
+    setattr(remote, "_connection", connection)  # noqa: B010
+    committed = {name: SimpleNamespace(offset=ends) for name in names}
+    offsets = SimpleNamespace(of_group=lambda _group: committed)
+    machine = SimpleNamespace(groups=SimpleNamespace(by_id={"group": None}, offsets=offsets))
+    groups: Any = SimpleNamespace(machines=[machine])
+    replicas: Any = SimpleNamespace(
+        partitions={},
+        exists=lambda name: name.topic in topics,
+        store=SimpleNamespace(directories=()),
+    )
+    source = LagSource(world, 1, groups, replicas, remote, Reads(world))
+
+    async def collect() -> bytes:
+        nonlocal ends
+        samples, turn = Samples(), Turn(world.clock)
+        await source(samples, turn)
+        ends += 10
+        return await page(samples, turn)
+
+    return collect
+
+
+async def main(world: World, directory: str, partitions: int, per_topic: int) -> None:
+    properties = PROPERTIES.format(directory=directory) + "offsets.topic.replication.factor=1\n"
+    config = read_node_config(properties.encode(), "bench")
     format_directories(
         world.disk, world.rng, config, None, ignore_formatted=False, say=lambda *_: None
     )
@@ -86,24 +168,39 @@ async def main(world: World, partitions: int, directory: str) -> None:
 
     MetricsListener.start = started  # type: ignore[method-assign]
     async with serving(world, config) as (node, bootstrap), Client(world, bootstrap) as client:
-        for number in range(partitions // _PER_TOPIC):
-            await client.admin.create_topic(
-                f"topic-{number}", partitions=_PER_TOPIC, replication_factor=1
-            )
+        names = []
+        for number in range(partitions // per_topic):
+            topic = f"topic-{number}"
+            await client.admin.create_topic(topic, partitions=per_topic, replication_factor=1)
+            names += [TopicPartition(topic, index) for index in range(per_topic)]
         async with client.producer() as producer:
-            for number in range(0, partitions, 10):
-                topic, index = divmod(number, _PER_TOPIC)
-                await producer.send(f"topic-{topic}", b"x" * 100, partition=index)
+            for topic, index in names[::10]:
+                await producer.send(topic, b"x" * 100, partition=index)
         print(f"{len(node.replicas.partitions)} partitions")
         (listener,) = listeners
-        await listener.collect(per_partition=False)  # imports
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_EVERY)
-        print("page:", await _measure(listener, per_partition=False))
-        print("with ?partitions=1:", await _measure(listener, per_partition=True))
+
+        async def report(text: str, collect: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
+            await collect()  # imports
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_EVERY)
+            print(f"{text}: {await _measure(collect)}")
+
+        await report("page", lambda: listener.collect(per_partition=False))
+        await report("with ?partitions=1", lambda: listener.collect(per_partition=True))
+        for number in range(0, len(names), 1_000):
+            offsets = dict.fromkeys(names[number : number + 1_000], OffsetAndMetadata(0))
+            await client.groups.commit_offsets("group", offsets)
+        await report(
+            "with a group that reads all partitions",
+            lambda: listener.collect(per_partition=False),
+        )
+        await report(
+            "lag of a group whose partitions are led elsewhere", _remote_lag(world, partitions)
+        )
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        run(lambda world: main(world, int((sys.argv[1:] or ["10000"])[0]), temporary))
+        sizes = [int(text) for text in sys.argv[1:]] + [10_000, 100][len(sys.argv) - 1 :]
+        run(lambda world: main(world, temporary, *sizes))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -190,22 +191,114 @@ def test_a_peer_that_does_not_read_its_page_is_given_up(monkeypatch: pytest.Monk
     play(scenario)
 
 
-def test_connections_beyond_the_limit_are_closed() -> None:
+async def silent(listener: MetricsListener, count: int) -> list[asyncio.StreamWriter]:
+    """Return connections that send nothing, when the listener has accepted them."""
+    accepted, admit, writers = [], listener.admit, []
+
+    def counted(connection: Any) -> bool:
+        accepted.append(connection)
+        return admit(connection)
+
+    setattr(listener, "admit", counted)  # noqa: B010
+    for _ in range(count):
+        _reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writers.append(writer)
+    while len(accepted) < count:
+        await asyncio.sleep(0.001)
+    return writers
+
+
+def test_silent_connections_do_not_keep_a_scrape_out() -> None:
+    """Also if more of them come while the request is on its way."""
+
     async def scenario(world: World) -> None:
-        async with listening(world) as listener:
-            writers = []
-            for _ in range(limits.MAX_SCRAPE_CONNECTIONS):
-                _reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-                writers.append(writer)
-            while len(listener._connections) < limits.MAX_SCRAPE_CONNECTIONS:
-                await asyncio.sleep(0.001)
-            with contextlib.suppress(ConnectionError):
-                assert await request(listener.port, b"GET / HTTP/1.1\r\n\r\n") == b""
+        async with listening(world, settings=config(token="secret")) as listener:
+            writers = await silent(listener, limits.MAX_SCRAPE_CONNECTIONS + 8)
+            assert len(listener._connections) == limits.MAX_SCRAPE_CONNECTIONS
+            header = "Authorization: Bearer secret"
+            assert (await get(listener.port, "/metrics", header))[0] == 200
             for writer in writers:
                 writer.close()
             while listener._connections:
                 await asyncio.sleep(0.001)
-            assert (await get(listener.port))[0] == 200
+
+    play(scenario)
+
+
+def test_the_connections_of_one_address_do_not_push_out_those_of_others() -> None:
+    """The oldest of the address that has the most must go."""
+
+    class Transport:
+        def __init__(self, address: str) -> None:
+            self.address, self.aborted = address, False
+
+        def get_extra_info(self, _name: str) -> tuple[str, int]:
+            return (self.address, 1)
+
+        def abort(self) -> None:
+            self.aborted = True
+
+        def is_closing(self) -> bool:
+            return self.aborted
+
+    async def scenario(world: World) -> None:
+        async with listening(world) as listener:
+
+            def connect(address: str) -> Transport:
+                transport = Transport(address)
+                connection = listener_module._Connection(listener)
+                connection.connection_made(cast("asyncio.BaseTransport", transport))
+                return transport
+
+            good = connect("10.0.0.1")
+            bad = [connect("10.0.0.2") for _ in range(3 * limits.MAX_SCRAPE_CONNECTIONS)]
+            assert not good.aborted
+            left = [transport for transport in bad if not transport.aborted]
+            assert left == bad[-limits.MAX_SCRAPE_CONNECTIONS + 1 :]
+
+    play(scenario)
+
+
+def test_connections_that_are_being_answered_are_not_given_up() -> None:
+    may_end = asyncio.Event()
+
+    async def slow(samples: Samples, _turn: Turn) -> None:
+        await may_end.wait()
+        await answer(samples, _turn)
+
+    async def scenario(world: World) -> None:
+        async with listening(world, slow) as listener:
+            first = asyncio.create_task(get(listener.port))
+            while not listener._scraping:
+                await asyncio.sleep(0.001)
+            writers = await silent(listener, 2 * limits.MAX_SCRAPE_CONNECTIONS)
+            may_end.set()
+            assert (await first)[0] == 200
+            for writer in writers:
+                writer.close()
+
+    play(scenario)
+
+
+def test_a_connection_is_refused_if_all_others_are_being_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener_module, "MAX_SCRAPE_CONNECTIONS", 2)
+    may_end = asyncio.Event()
+
+    async def slow(samples: Samples, _turn: Turn) -> None:
+        await may_end.wait()
+        await answer(samples, _turn)
+
+    async def scenario(world: World) -> None:
+        async with listening(world, slow) as listener:
+            first = [asyncio.create_task(get(listener.port)) for _ in range(2)]
+            while len(listener._scraping) < 2:
+                await asyncio.sleep(0.001)
+            with contextlib.suppress(ConnectionError):
+                assert await request(listener.port, b"GET / HTTP/1.1\r\n\r\n") == b""
+            may_end.set()
+            assert [status for status, _body in await asyncio.gather(*first)] == [200, 200]
 
     play(scenario)
 

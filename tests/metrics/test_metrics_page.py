@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.utils import floatToGoString
 
+from penstock.limits import SCRAPED_SAMPLES_PER_STEP
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measure import counter, gauge, histogram
 from penstock.metrics.samples import Samples, page
@@ -132,9 +133,24 @@ def test_a_page_of_many_samples_is_written_in_several_turns() -> None:
     assert len(parsed(text.decode())) == 10_000
 
 
+def bounded(samples: Samples, names: list[str], turn: Turn | None = None) -> list[str]:
+    async def collect() -> list[str]:
+        return [name async for name in samples.bounded(names, turn or Turn(Clock()))]
+
+    return asyncio.run(collect())
+
+
 def test_names_beyond_the_limit_have_no_series_and_are_counted() -> None:
     samples = Samples(max_series=2)
-    assert samples.bounded({"c": 1, "a": 1}) == ["c", "a"]
+    assert bounded(samples, ["c", "a"]) == ["c", "a"]
     assert samples.dropped == 0
-    assert samples.bounded({"c": 1, "a": 1, "b": 1}) == ["a", "b"]
+    assert bounded(samples, ["c", "a", "b"]) == ["a", "b"]
     assert samples.dropped == 1
+
+
+def test_the_names_of_100_000_groups_are_chosen_in_several_turns() -> None:
+    names = [str(number * 7919 % 100_000) for number in range(100_000)]
+    samples, turn = Samples(max_series=1_000), Turn(Clock(step_s=0.002))
+    assert bounded(samples, names, turn) == sorted(names)[:1_000]
+    assert samples.dropped == 99_000
+    assert turn.count > 100_000 / SCRAPED_SAMPLES_PER_STEP

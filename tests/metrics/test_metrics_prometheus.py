@@ -142,25 +142,31 @@ def test_lag_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:
 
 
 def test_lag_of_partitions_that_the_coordinator_does_not_have(cluster: PenstockCluster) -> None:
-    """One replica each: most are not on the coordinator, which asks the leaders."""
+    """One replica each: most are not on the coordinator, which asks the leaders. The records are
+    older than the first scrape."""
     cluster.create_topic("spread", [[1], [2], [3]])
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    before_ms = int(time.time() * 1000) - 600_000
     for index in range(3):
         for _ in range(10):
-            producer.produce("spread", b"x", partition=index)
+            producer.produce("spread", b"x", partition=index, timestamp=before_ms)
     assert producer.flush(30) == 0
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "asker"})
     offsets = [Position("spread", index, index) for index in range(3)]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
     pages = [scrape(node["metrics"], "?partitions=1") for node in cluster.list()]
-    lags = {
-        dict(labels)["partition"]: lag
-        for page in pages
-        for (name, labels), lag in page.items()
-        if name == "penstock_group_partition_lag" and dict(labels)["group"] == "asker"
-    }
+    lags, seconds = (
+        {
+            dict(labels)["partition"]: found
+            for page in pages
+            for (name, labels), found in page.items()
+            if name == measure and dict(labels)["group"] == "asker"
+        }
+        for measure in ("penstock_group_partition_lag", "penstock_group_partition_lag_seconds")
+    )
     assert lags == {"0": 10, "1": 9, "2": 8}
+    assert [600 <= seconds[index] < 700 for index in "012"] == [True] * 3
 
 
 def test_transaction_alert(cluster: PenstockCluster, prometheus: Prometheus) -> None:

@@ -120,6 +120,28 @@ def test_sequences_wrap_to_zero(base: int, delta: int, last: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "offset", "timestamp"),
+    [
+        ({}, 100, 1000),
+        ({}, 105, 2000),
+        ({}, 110, 3000),
+        ({}, 90, 1000),  # compaction has removed the records before
+        ({}, 120, 3000),
+        ({"last_offset_delta": 0}, 100, 1000),
+        ({"max_timestamp": -1}, 105, -1),
+        ({"attributes": 0x08}, 100, 3000),  # log append time
+        # The base timestamp is the delete horizon, a day later (KIP-534).
+        ({"attributes": 0x40, "base_timestamp": 86_400_000}, 100, 3000),
+    ],
+)
+def test_the_time_of_a_record_is_estimated_from_the_header(
+    fields: dict[str, int], offset: int, timestamp: int
+) -> None:
+    header = read_header(THREE)._replace(base_offset=100, last_offset_delta=10)
+    assert header._replace(**fields).timestamp_at(offset) == timestamp
+
+
 def test_producer_id_zero_is_a_producer() -> None:
     assert read_header(THREE)._replace(producer_id=0).has_producer
 

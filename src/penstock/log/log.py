@@ -223,19 +223,13 @@ class Log:
 
     @guarded
     def timestamp_at(self, offset: int, *, at_once: bool = False) -> int | None:
-        """Return the timestamp of the first record at or after an offset; None if there is none.
-        Within a batch it is estimated from the first and the largest timestamp. With at_once,
-        raises NotInMemory instead of blocking on the disk."""
+        """Return about the timestamp of the first record at or after an offset: None if there is no
+        such record, -1 if it has no timestamp. With at_once, raises NotInMemory instead of blocking
+        on the disk."""
         if not self.start_offset <= offset < self.end_offset:
             return None
         header = self.segments.header_at(offset, at_once=at_once)
-        if header is None or header.max_timestamp == NO_TIMESTAMP:
-            return None
-        if header.log_append_time:
-            return header.max_timestamp
-        first, count = header.base_timestamp, max(header.last_offset_delta, 1)
-        within = max(offset - header.base_offset, 0)
-        return first + (header.max_timestamp - first) * within // count
+        return None if header is None else header.timestamp_at(offset)
 
     @guarded
     def batch_start(self, offset: int) -> int:

@@ -8,10 +8,10 @@ compare both.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from math import isinf, isnan
 
-from penstock.limits import SCRAPED_SAMPLES_PER_STEP
+from penstock.limits import SCRAPED_PARTITIONS_PER_STEP, SCRAPED_SAMPLES_PER_STEP
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measure import Measure
 from penstock.metrics.turn import Turn
@@ -56,13 +56,17 @@ class Samples:
         """Add families that are in the text format already."""
         self.texts.append(text)
 
-    def bounded(self, names: Mapping[str, object]) -> list[str]:
-        """Return the names that get series of their own: all, or the first in alphabetical order,
-        so that each scrape has the same ones."""
-        if len(names) <= self.max_series:
-            return list(names)
-        self.dropped += len(names) - self.max_series
-        return sorted(names)[: self.max_series]
+    async def bounded(self, names: Iterable[str], turn: Turn) -> AsyncIterator[str]:
+        """Yield the names that get series of their own, with pauses: all, or the first in
+        alphabetical order, so that each scrape has the same ones."""
+        chosen = list(names)
+        if len(chosen) > self.max_series:
+            self.dropped += len(chosen) - self.max_series
+            chosen = await _first(chosen, self.max_series, turn)
+        for start in range(0, len(chosen), SCRAPED_PARTITIONS_PER_STEP):
+            for name in chosen[start : start + SCRAPED_PARTITIONS_PER_STEP]:
+                yield name
+            await turn.pause()
 
     def _lines_of(self, measure: Measure) -> list[str]:
         return self.lines.setdefault(measure, [])
@@ -73,15 +77,26 @@ Source = Callable[[Samples, Turn], Awaitable[None]]
 
 
 async def page(samples: Samples, turn: Turn) -> bytes:
-    """Return the text of all samples."""
+    """Return the text of all samples, and take them away: to free the lines of a large page at once
+    would hold the event loop for milliseconds."""
     texts: list[bytes] = []
     for measure, lines in samples.lines.items():
         texts.append(_head(measure).encode())
-        for start in range(0, len(lines), SCRAPED_SAMPLES_PER_STEP):
-            some = "".join(lines[start : start + SCRAPED_SAMPLES_PER_STEP])
+        while lines:
+            some = "".join(lines[:SCRAPED_SAMPLES_PER_STEP])
             texts.append(some.encode(errors="replace"))
+            del lines[:SCRAPED_SAMPLES_PER_STEP]
             await turn.pause()
     return b"".join((*texts, *samples.texts))
+
+
+async def _first(names: list[str], count: int, turn: Turn) -> list[str]:
+    """Return the first names in alphabetical order."""
+    first: list[str] = []
+    for start in range(0, len(names), SCRAPED_SAMPLES_PER_STEP):
+        first = sorted(first + names[start : start + SCRAPED_SAMPLES_PER_STEP])[:count]
+        await turn.pause()
+    return first
 
 
 def label_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:

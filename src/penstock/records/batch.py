@@ -15,7 +15,7 @@ from typing import NamedTuple, SupportsIndex
 from crc32c import crc32c
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import NO_PRODUCER_ID, NO_SEQUENCE, Buffer
+from penstock.ids import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 from penstock.limits import BATCH_HEADER_BYTES, MIN_RECORD_BYTES
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -124,6 +124,15 @@ class BatchHeader(NamedTuple):
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
+
+    def timestamp_at(self, offset: int) -> int:
+        """Return about the timestamp of the first record at or after an offset, from the first and
+        the largest timestamp of the batch; -1 if the batch has no timestamps."""
+        if self.max_timestamp == NO_TIMESTAMP or self.log_append_time or self.has_delete_horizon:
+            return self.max_timestamp
+        within = min(max(offset - self.base_offset, 0), self.last_offset_delta)
+        duration = self.max_timestamp - self.base_timestamp
+        return self.base_timestamp + duration * within // max(self.last_offset_delta, 1)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

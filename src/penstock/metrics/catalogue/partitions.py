@@ -43,7 +43,10 @@ REASSIGNING = gauge(
 )
 OFFLINE_REPLICAS = gauge(
     "offline_replicas",
-    "Replicas of this broker in a failed log directory, or with damaged files.",
+    (
+        "Replicas of this broker in a failed log directory, also in one that failed before the "
+        "start, or with damaged files."
+    ),
     _REPLICAS.format("OfflineReplicaCount"),
 )
 ISR_SHRINKS = counter("isr_shrinks", "Replicas left an ISR.", _REPLICAS.format("IsrShrinksPerSec"))
@@ -69,6 +72,18 @@ FETCH_SESSIONS = gauge(
 REPLICATION_THROTTLE = gauge(
     "replication_throttle_seconds",
     "How long throttled replicas must wait now; 0 if there is no throttle or it is not exceeded.",
+    "",
+    ("side",),
+)
+REPLICATION_THROTTLE_RATE = gauge(
+    "replication_throttle_rate_bytes",
+    "Bytes per second that throttled replicas may copy; absent if there is no throttle.",
+    "",
+    ("side",),
+)
+REPLICATION_THROTTLED_BYTES = counter(
+    "replication_throttled_bytes",
+    "Bytes of throttled replicas that were copied.",
     "kafka.server:type={side}Replication,attribute=byte-rate",
     ("side",),
 )
@@ -141,6 +156,12 @@ DIRECTORY_VOLUME = gauge(
     "Size of the volume of a log directory, and what is free of it.",
     "",
     ("directory", "part"),
+)
+DIRECTORY_STALLED = gauge(
+    "log_directory_stalled",
+    "1 if the disk of a log directory has not answered a read within a second.",
+    "",
+    ("directory",),
 )
 DIRECTORY_OFFLINE = gauge(
     "log_directory_offline",

@@ -13,6 +13,10 @@ NODE_INFO = gauge(
     "kafka.server:type=app-info,attribute=version",
     ("cluster_id", "node_id", "roles", "version"),
 )
+CLOCK = gauge(
+    "clock_seconds",
+    "The wall clock of the node when it collected this page, in seconds since 1970.",
+)
 
 # Requests.
 REQUESTS = counter(
@@ -77,6 +81,13 @@ CONNECTIONS_CLOSED = counter(
     "Connections that the node closed: idle ones, peers that stalled, and broken requests.",
     _SOCKET.format("connection-close-total"),
     ("reason",),
+)
+CONNECTION_PAUSES = counter(
+    "connection_pauses",
+    (
+        "Times that the node stopped reading from a connection for a while: it had too many "
+        "requests or large responses under way, or memory was short."
+    ),
 )
 NETWORK_RECEIVED = counter(
     "network_received_bytes",

@@ -5,14 +5,25 @@ The active controller walks over the partitions of the cluster, some per turn of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from penstock.limits import SCRAPED_PARTITIONS_PER_STEP
-from penstock.metadata.image import NO_LEADER
+from penstock.metadata.image import NO_LEADER, TopicImage
 from penstock.metrics.catalogue import cluster as names
 from penstock.metrics.samples import Samples
 from penstock.metrics.turn import Turn
 from penstock.node.controller.controller import NodeController
 from penstock.node.quorum.quorum import Quorum
 from penstock.world import Clock
+
+
+class _Counts(NamedTuple):
+    """Partitions of the cluster."""
+
+    partitions: int
+    offline: int
+    imbalanced: int
 
 
 class QuorumSource:
@@ -42,6 +53,10 @@ class ControllerSource:
     def __init__(self, quorum: Quorum, controller: NodeController) -> None:
         self._quorum = quorum
         self._controller = controller
+        # Images are immutable: topics that have not changed since the last scrape are not counted
+        # again.
+        self._counted: Mapping[str, TopicImage] = {}
+        self._counts = _Counts(0, 0, 0)
 
     async def __call__(self, samples: Samples, turn: Turn) -> None:
         add, is_active = samples.add, self._controller.is_active
@@ -51,20 +66,28 @@ class ControllerSource:
         if not is_active:
             return
         image = self._quorum.image
-        partitions = offline = imbalanced = 0
-        for topic in image.topics.values():
-            for state in topic.partitions.values():
-                if state.leader == NO_LEADER:
-                    offline += 1
-                if state.replicas and state.leader != state.replicas[0]:
-                    imbalanced += 1
-                partitions += 1
-                if partitions % SCRAPED_PARTITIONS_PER_STEP == 0:
-                    await turn.pause()
+        if image.topics is not self._counted:
+            self._counts = await _count(image.topics, turn)
+            self._counted = image.topics
+        counts = self._counts
         add(names.TOPICS, len(image.topics))
-        add(names.CLUSTER_PARTITIONS, partitions)
-        add(names.OFFLINE_PARTITIONS, offline)
-        add(names.PREFERRED_IMBALANCE, imbalanced)
+        add(names.CLUSTER_PARTITIONS, counts.partitions)
+        add(names.OFFLINE_PARTITIONS, counts.offline)
+        add(names.PREFERRED_IMBALANCE, counts.imbalanced)
         fenced = sum(broker.fenced for broker in image.brokers.values())
         add(names.BROKERS, len(image.brokers) - fenced, "active")
         add(names.BROKERS, fenced, "fenced")
+
+
+async def _count(topics: Mapping[str, TopicImage], turn: Turn) -> _Counts:
+    partitions = offline = imbalanced = 0
+    for topic in topics.values():
+        for state in topic.partitions.values():
+            if state.leader == NO_LEADER:
+                offline += 1
+            if state.replicas and state.leader != state.replicas[0]:
+                imbalanced += 1
+            partitions += 1
+            if partitions % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+    return _Counts(partitions, offline, imbalanced)

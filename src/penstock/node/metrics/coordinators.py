@@ -40,7 +40,7 @@ class GroupSource:
                     await turn.pause()
         for (kind, state), count in states.items():
             samples.add(names.GROUPS, count, kind, state)
-        for group_id in samples.bounded(members):
+        async for group_id in samples.bounded(members, turn):
             samples.add(names.GROUP_MEMBERS, members[group_id], group_id)
         samples.add(names.COMMITTED_OFFSETS, offsets)
         samples.add(names.REBALANCES, self._rebalances[0], "classic")

@@ -3,20 +3,22 @@
 The lag in offsets is that of kafka-consumer-groups.sh: the high watermark less the committed
 offset. The lag in seconds is the age of the first record that is not committed, by its timestamp.
 Where this broker has an in-sync replica of a partition, both come from the replica: the timestamp
-is in the header of the batch, which is usually in memory, and is remembered for the offset. The
-other partitions are those of `RemoteOffsets`.
+is in the header of the batch (`LocalTimes`). The other partitions are those of `RemoteOffsets`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import KafkaError, NotInMemory
 from penstock.ids import TopicPartition
-from penstock.limits import SCRAPED_COLD_RECORDS, SCRAPED_PARTITIONS_PER_STEP
+from penstock.limits import SCRAPED_PARTITIONS_PER_STEP, SCRAPED_SAMPLES_PER_STEP
 from penstock.metrics.catalogue import coordinators as names
+from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples, label_text
 from penstock.metrics.turn import Turn
+from penstock.node.metrics.local_times import LocalTimes
 from penstock.node.metrics.remote_offsets import RemoteOffsets
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.replicas import Replicas
@@ -24,13 +26,7 @@ from penstock.node.shards.groups import Groups
 from penstock.world import World
 
 if TYPE_CHECKING:
-    from penstock.coordinator.offsets.committed import Offsets
-
-
-class _Position(NamedTuple):
-    group_id: str
-    partition: TopicPartition
-    offset: int
+    from penstock.coordinator.offsets.committed import Committed, Offsets
 
 
 class _TopicLag:
@@ -43,138 +39,176 @@ class _TopicLag:
         self.seconds: float | None = None
 
 
-class LagSource:
-    def __init__(
-        self, world: World, node_id: int, groups: Groups, replicas: Replicas, remote: RemoteOffsets
-    ) -> None:
-        self._world = world
-        self._node_id = node_id
-        self._groups = groups
-        self._replicas = replicas
-        self._remote = remote
-        # The timestamps of the first records that are not committed: partition -> offset -> ms.
-        self._times: dict[TopicPartition, dict[int, int | None]] = {}
-        self._cold_left = 0
+class _GroupLag:
+    """The lag of a group. `unknown` counts partitions whose high watermark is not known."""
 
-    async def __call__(self, samples: Samples, turn: Turn) -> None:
-        positions = await self._positions(samples, turn)
-        remote: dict[TopicPartition, None] = {}
-        for number, position in enumerate(positions, 1):
-            if self._replica(position.partition) is None:
-                remote[position.partition] = None
-            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
-                await turn.pause()
-        ends = await self._remote.refresh(remote) if remote else {}
-        times, self._times = self._times, {}
-        self._cold_left = SCRAPED_COLD_RECORDS
-        topics: dict[tuple[str, str], _TopicLag] = {}
-        largest: dict[str, int] = {}
-        unknown: dict[str, int] = {}
-        for number, position in enumerate(positions, 1):
-            group_id, name, offset = position
-            partition = self._replica(name)
-            end = ends.get(name) if partition is None else partition.high_watermark
-            largest.setdefault(group_id, 0)
-            unknown.setdefault(group_id, 0)
-            if end is None:
-                unknown[group_id] += 1
-                continue
-            lag = max(0, end - offset)
-            seconds: float | None = 0.0
-            if lag:
-                seconds = (
-                    self._remote.age_s(name, offset)
-                    if partition is None
-                    else await self._age_s(partition, name, offset, times)
-                )
-            self._add(samples, position, lag, seconds, topics)
-            largest[group_id] = max(largest[group_id], lag)
-            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
-                await turn.pause()
-        for group_id, lag in largest.items():
-            samples.add(names.GROUP_LAG_MAX, lag, group_id)
-            samples.add(names.GROUP_LAG_UNKNOWN, unknown[group_id], group_id)
-        for number, (labels, found) in enumerate(topics.items()):
-            if number >= samples.max_series:
-                samples.dropped += 1
-                continue
-            samples.add(names.GROUP_LAG, found.offsets, *labels)
-            if found.seconds is not None:
-                samples.add(names.GROUP_LAG_SECONDS, found.seconds, *labels)
+    __slots__ = ("group_id", "largest", "topics", "unknown")
 
-    @staticmethod
-    def _add(
-        samples: Samples,
-        position: _Position,
-        lag: int,
-        seconds: float | None,
-        topics: dict[tuple[str, str], _TopicLag],
-    ) -> None:
-        group_id, name, _offset = position
-        found = topics.setdefault((group_id, name.topic), _TopicLag())
-        found.offsets += lag
-        if seconds is not None:
-            found.seconds = max(found.seconds or 0.0, seconds)
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.largest = 0
+        self.unknown = 0
+        self.topics: dict[str, _TopicLag] = {}
+
+    def add(self, samples: Samples, name: TopicPartition, lag: int, seconds: float | None) -> None:
+        topic = self.topics.get(name.topic)
+        if topic is None:
+            topic = self.topics[name.topic] = _TopicLag()
+        if lag:
+            topic.offsets += lag
+            self.largest = max(self.largest, lag)
+        if seconds is not None and (topic.seconds is None or topic.seconds < seconds):
+            topic.seconds = seconds
         if samples.per_partition:
-            labels = label_text(
-                names.PARTITION_LAG.labels, (group_id, name.topic, str(name.partition))
-            )
+            values = self.group_id, name.topic, str(name.partition)
+            labels = label_text(names.PARTITION_LAG.labels, values)
             samples.add_labelled(names.PARTITION_LAG, lag, labels)
             if seconds is not None:
                 samples.add_labelled(names.PARTITION_LAG_SECONDS, seconds, labels)
 
-    async def _positions(self, samples: Samples, turn: Turn) -> list[_Position]:
-        """Return the committed offsets of the groups that have series, of existing partitions."""
+
+class _Local(NamedTuple):
+    """A partition with an in-sync replica in which a group has a lag. `first` is the first offset
+    that is not committed and has not been removed."""
+
+    group: _GroupLag
+    name: TopicPartition
+    partition: Partition
+    first: int
+    lag: int
+
+
+class _Remote(NamedTuple):
+    group: _GroupLag
+    name: TopicPartition
+    offset: int
+
+
+class LagSource:
+    def __init__(
+        self,
+        world: World,
+        node_id: int,
+        groups: Groups,
+        replicas: Replicas,
+        remote: RemoteOffsets,
+        reads: Reads,
+    ) -> None:
+        self._node_id = node_id
+        self._groups = groups
+        self._replicas = replicas
+        self._remote = remote
+        self._local_times = LocalTimes(world.clock, reads)
+
+    async def __call__(self, samples: Samples, turn: Turn) -> None:
+        groups, local, remote = await self._positions(samples, turn)
+        await self._add_local(samples, turn, local)
+        if remote:
+            await self._add_remote(samples, turn, remote)
+        for number, group in enumerate(groups, 1):
+            if group.topics or group.unknown:
+                samples.add(names.GROUP_LAG_MAX, group.largest, group.group_id)
+                samples.add(names.GROUP_LAG_UNKNOWN, group.unknown, group.group_id)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+        series = ((group.group_id, *topic) for group in groups for topic in group.topics.items())
+        for number, (group_id, topic_name, topic) in enumerate(series):
+            if number >= samples.max_series:
+                samples.dropped += 1
+                continue
+            samples.add(names.GROUP_LAG, topic.offsets, group_id, topic_name)
+            if topic.seconds is not None:
+                samples.add(names.GROUP_LAG_SECONDS, topic.seconds, group_id, topic_name)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+
+    async def _positions(
+        self, samples: Samples, turn: Turn
+    ) -> tuple[list[_GroupLag], list[_Local], list[_Remote]]:
+        """Return the groups that have series, and the committed offsets of existing partitions in
+        which a lag is to be looked up. Those without a lag are added."""
         offsets: dict[str, Offsets] = {}
         for machine in self._groups.machines:
-            offsets |= dict.fromkeys(machine.groups.by_id, machine.groups.offsets)
-            await turn.pause()
-        positions = []
-        for group_id in samples.bounded(offsets):
-            for name, committed in offsets[group_id].of_group(group_id).items():
-                if self._replicas.exists(name):
-                    positions.append(_Position(group_id, name, committed.offset))
-            await turn.pause()
-        return positions
+            ids = iter(list(machine.groups.by_id))
+            while some := dict.fromkeys(
+                islice(ids, SCRAPED_SAMPLES_PER_STEP), machine.groups.offsets
+            ):
+                offsets |= some
+                await turn.pause()
+        groups: list[_GroupLag] = []
+        local: list[_Local] = []
+        remote: list[_Remote] = []
+        async for group_id in samples.bounded(offsets, turn):
+            group = _GroupLag(group_id)
+            groups.append(group)
+            # A copy: the group may commit during a pause.
+            committed = dict(offsets[group_id].of_group(group_id))
+            items = iter(committed.items())
+            for _step in range(0, len(committed), SCRAPED_PARTITIONS_PER_STEP):
+                step = islice(items, SCRAPED_PARTITIONS_PER_STEP)
+                self._add_positions(samples, group, step, local, remote)
+                await turn.pause()
+        return groups, local, remote
 
-    def _replica(self, name: TopicPartition) -> Partition | None:
-        """Return this broker's replica of a partition if it leads or is in sync."""
-        partition = self._replicas.partitions.get(name)
-        if partition is None or partition.state is None or partition.directory.failure is not None:
-            return None
-        in_sync = partition.is_leader or self._node_id in partition.state.isr
-        return partition if in_sync else None
-
-    async def _age_s(
+    def _add_positions(
         self,
-        partition: Partition,
-        name: TopicPartition,
-        offset: int,
-        times: dict[TopicPartition, dict[int, int | None]],
-    ) -> float | None:
-        known = self._times.setdefault(name, {})
-        before = times.get(name, {})
-        # Retention may have removed the records after the committed offset.
-        first = max(offset, partition.log_start_offset)
-        if first in before:
-            known[first] = before[first]
-        elif first not in known:
-            known[first] = await self._timestamp(partition, first)
-        timestamp = known[first]
-        if timestamp is None or timestamp < 0:
-            return None
-        return max(0, self._world.clock.now_ms() - timestamp) / 1000
+        samples: Samples,
+        group: _GroupLag,
+        offsets: Iterable[tuple[TopicPartition, Committed]],
+        local: list[_Local],
+        remote: list[_Remote],
+    ) -> None:
+        """The loop has local names, and looks at as few objects as it can: a group may have
+        committed offsets of 10,000 partitions, usually without a lag."""
+        partitions, node_id = self._replicas.partitions, self._node_id
+        is_any_offline = any(each.failure for each in self._replicas.store.directories)
+        adds_partitions, added = samples.per_partition, ""
+        for name, committed in offsets:
+            offset, partition = committed.offset, partitions.get(name)
+            state = None if partition is None else partition.state
+            if (
+                partition is None
+                or state is None
+                or (state.leader != node_id and node_id not in state.isr)
+                or (is_any_offline and partition.directory.failure is not None)
+            ):
+                # No replica, or one that is not in sync or offline.
+                if self._replicas.exists(name):
+                    remote.append(_Remote(group, name, offset))
+                continue
+            lag = partition.high_watermark - offset
+            if lag > 0:
+                # Retention may have removed the records after the committed offset.
+                first = max(offset, partition.log.start_offset)
+                local.append(_Local(group, name, partition, first, lag))
+            elif adds_partitions or name[0] != added:
+                added = name[0]
+                group.add(samples, name, 0, 0.0)
 
-    async def _timestamp(self, partition: Partition, offset: int) -> int | None:
-        """Return the timestamp of a record; None if it cannot be read now."""
-        for _attempt in range(2):
-            try:
-                return partition.log.timestamp_at(offset, at_once=True)
-            except NotInMemory as missing:
-                if self._cold_left <= 0:
-                    return None
-                self._cold_left -= 1
-                await self._world.offload.read(missing.warm)
-            except KafkaError:
-                return None  # damaged or offline; other measures report it
-        return None
+    async def _add_local(self, samples: Samples, turn: Turn, local: list[_Local]) -> None:
+        await self._local_times.refresh(
+            [(each.name, each.partition, each.first) for each in local], turn
+        )
+        for number, each in enumerate(local, 1):
+            age_s = self._local_times.age_s(each.name, each.first)
+            each.group.add(samples, each.name, each.lag, age_s)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+
+    async def _add_remote(self, samples: Samples, turn: Turn, remote: list[_Remote]) -> None:
+        wanted: dict[TopicPartition, list[int]] = {}
+        for number, each in enumerate(remote, 1):
+            wanted.setdefault(each.name, []).append(each.offset)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+        ends = await self._remote.refresh(wanted, turn)
+        for number, (group, name, offset) in enumerate(remote, 1):
+            end = ends.get(name)
+            if end is None:
+                group.unknown += 1
+            elif end > offset:
+                group.add(samples, name, end - offset, self._remote.age_s(name, offset))
+            else:
+                group.add(samples, name, 0, 0.0)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()

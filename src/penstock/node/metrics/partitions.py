@@ -6,20 +6,26 @@ for is not counted before, so that an idle partition costs nothing between scrap
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
 from math import inf
 
 from penstock.ids import TopicPartition
 from penstock.limits import SCRAPED_PARTITIONS_PER_STEP
 from penstock.metrics.catalogue import coordinators
 from penstock.metrics.catalogue import partitions as names
+from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples, label_text
 from penstock.metrics.turn import Turn
 from penstock.node.fetch.fetches import Fetches
+from penstock.node.partition.counts import TopicTraffic
 from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
 from penstock.node.replication.replicas import Replicas
 from penstock.world import World
+
+Partitions = Iterable[tuple[TopicPartition, Partition]]
 
 
 class _Totals:
@@ -36,31 +42,99 @@ class _Totals:
         self.waiting = 0
         self.open_transactions = 0
         self.max_lag = 0
-        self.topic_bytes: Counter[str] = Counter()
-        self.directory_bytes: Counter[str] = Counter()
+        self.topic_bytes: dict[str, int] = {}
+        self.directory_bytes: dict[str, int] = {}
+
+    def add(self, partitions: Partitions) -> None:
+        """Add partitions. The loop has local names, and looks at as few objects as it can: that of
+        10,000 partitions is most of what a scrape costs."""
+        topic_bytes, directory_bytes = self.topic_bytes, self.directory_bytes
+        leaders = at_min_isr = 0
+        for name, partition in partitions:
+            log, role = partition.log, partition.role
+            directory = log.directory
+            if directory.failure is not None:
+                self.offline += 1
+            if log.damage is not None:
+                self.damaged += 1
+            is_on_disk = log.is_on_disk
+            if is_on_disk:
+                size, topic, path = log.size, name[0], directory.path
+                topic_bytes[topic] = topic_bytes.get(topic, 0) + size
+                directory_bytes[path] = directory_bytes.get(path, 0) + size
+            if role.__class__ is not LeaderRole:
+                continue
+            leaders += 1
+            leader, state = role.leader, partition.state
+            in_sync, replicas, min_insync = len(leader.isr), len(leader.replicas), leader.min_insync
+            if state is not None and (state.adding_replicas or state.removing_replicas):
+                # As in Kafka, the replicas before the reassignment count.
+                self.reassigning += 1
+                replicas -= len(state.adding_replicas)
+            if in_sync == min_insync:
+                at_min_isr += 1
+            elif in_sync < min_insync:
+                self.under_min_isr += 1
+            if in_sync < replicas:
+                self.under_replicated += 1
+            if in_sync < replicas or leader.high_watermark < leader.end_offset:
+                self._add_behind(role)
+            # A log without files never had a record.
+            if is_on_disk:
+                unstable = log.producers.unstable.first_offset
+                if unstable is not None and unstable < partition.high_watermark:
+                    self.open_transactions += 1
+        self.leaders += leaders
+        self.at_min_isr += at_min_isr
+
+    def _add_behind(self, role: LeaderRole) -> None:
+        """Add a leader whose followers do not have all records."""
+        leader = role.leader
+        if leader.high_watermark < leader.end_offset:
+            self.waiting += role.waiting_count
+        behind = min((each.end_offset for each in leader.followers.values()), default=inf)
+        if behind < leader.end_offset:
+            self.max_lag = max(self.max_lag, leader.end_offset - max(int(behind), 0))
 
 
 class PartitionSource:
-    def __init__(self, world: World, replicas: Replicas, fetches: Fetches) -> None:
+    def __init__(self, world: World, replicas: Replicas, fetches: Fetches, reads: Reads) -> None:
         self._world = world
         self._replicas = replicas
         self._fetches = fetches
+        self._reads = reads
 
     async def __call__(self, samples: Samples, turn: Turn) -> None:
         totals = _Totals()
-        partitions = list(self._replicas.partitions.items())
-        for start in range(0, len(partitions), SCRAPED_PARTITIONS_PER_STEP):
-            for name, partition in partitions[start : start + SCRAPED_PARTITIONS_PER_STEP]:
-                _add_partition(totals, name, partition)
-                if samples.per_partition:
-                    _add_series(samples, name, partition)
-            await turn.pause()
+        # A copy: partitions may come and go during a pause.
+        partitions = dict(self._replicas.partitions)
+        walks: list[Callable[[Partitions], None]] = [totals.add]
+        if samples.per_partition:
+            walks.append(partial(_add_series, samples))
+        for walk in walks:
+            items = iter(partitions.items())
+            for _step in range(0, len(partitions), SCRAPED_PARTITIONS_PER_STEP):
+                walk(islice(items, SCRAPED_PARTITIONS_PER_STEP))
+                await turn.pause()
+        store = self._replicas.store
+        if len(store.online) < len(store.directories):
+            totals.offline += await self._count_unopened(turn)
         self._add_replication(samples, totals, len(partitions))
         self._add_logs(samples, totals)
-        await turn.pause()
-        self._add_traffic(samples)
-        await turn.pause()
+        async for topic in samples.bounded(totals.topic_bytes, turn):
+            samples.add(names.TOPIC_LOG_SIZE, totals.topic_bytes[topic], topic)
+        await self._add_traffic(samples, turn)
         await self._add_volumes(samples)
+
+    async def _count_unopened(self, turn: Turn) -> int:
+        """Count the replicas of this broker whose log directory failed before they were opened:
+        only the metadata has them."""
+        count = 0
+        for number, name in enumerate(self._replicas.unopened(), 1):
+            count += name is not None
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+        return count
 
     def _add_replication(self, samples: Samples, totals: _Totals, count: int) -> None:
         replicas, counts = self._replicas, self._replicas.counts
@@ -82,18 +156,23 @@ class PartitionSource:
         add(coordinators.OPEN_TRANSACTION_PARTITIONS, totals.open_transactions)
         now = self._world.clock.monotonic()
         throttles = replicas.throttles
-        add(names.REPLICATION_THROTTLE, throttles.leader.wait_s(now), "Leader")
-        add(names.REPLICATION_THROTTLE, throttles.follower.wait_s(now), "Follower")
+        for side, throttle in (
+            ("Leader", throttles.leader),
+            ("Follower", throttles.follower),
+            ("AlterLogDirs", throttles.log_dirs),
+        ):
+            add(names.REPLICATION_THROTTLE, throttle.wait_s(now), side)
+            add(names.REPLICATION_THROTTLED_BYTES, throttle.copied, side)
+            if throttle.is_set:
+                add(names.REPLICATION_THROTTLE_RATE, throttle.rate, side)
 
     def _add_logs(self, samples: Samples, totals: _Totals) -> None:
         store, add = self._replicas.store, samples.add
         counts = store.due.counts
-        for topic in samples.bounded(totals.topic_bytes):
-            add(names.TOPIC_LOG_SIZE, totals.topic_bytes[topic], topic)
         for directory in store.directories:
             path, is_offline = directory.path, directory.failure is not None
             add(names.DIRECTORY_OFFLINE, int(is_offline), path)
-            add(names.DIRECTORY_LOG_SIZE, totals.directory_bytes[path], path)
+            add(names.DIRECTORY_LOG_SIZE, totals.directory_bytes.get(path, 0), path)
         add(names.OFFLINE_DIRECTORIES, len(store.directories) - len(store.online))
         add(names.DAMAGED_LOGS, totals.damaged + len(store.damaged))
         add(names.LOG_RECOVERY_SECONDS, counts.opening_s)
@@ -106,14 +185,21 @@ class PartitionSource:
         add(names.COMPACTIONS_FAILED, counts.compactions_failed)
         add(names.UNCLEANABLE, len(store.compactions.uncleanable))
 
-    def _add_traffic(self, samples: Samples) -> None:
+    async def _add_traffic(self, samples: Samples, turn: Turn) -> None:
         counts, add = self._replicas.counts, samples.add
-        for topic in samples.bounded(counts.topics):
-            traffic = counts.topics[topic]
+        # Both at one time: a topic that is deleted during a pause is in one of them.
+        topics, total = dict(counts.topics), TopicTraffic()
+        total.add(counts.deleted)
+        async for topic in samples.bounded(topics, turn):
+            traffic = topics[topic]
             add(names.BYTES_IN, traffic.bytes_in, topic)
             add(names.MESSAGES_IN, traffic.messages_in, topic)
             add(names.BYTES_OUT, traffic.bytes_out, topic)
-        total = counts.total()
+        values = iter(topics.values())
+        for _step in range(0, len(topics), SCRAPED_PARTITIONS_PER_STEP):
+            for traffic in islice(values, SCRAPED_PARTITIONS_PER_STEP):
+                total.add(traffic)
+            await turn.pause()
         add(names.BROKER_BYTES_IN, total.bytes_in)
         add(names.BROKER_MESSAGES_IN, total.messages_in)
         add(names.BROKER_BYTES_OUT, total.bytes_out)
@@ -121,61 +207,26 @@ class PartitionSource:
         add(names.REPLICATION_BYTES_OUT, total.replication_bytes_out)
 
     async def _add_volumes(self, samples: Samples) -> None:
-        """A directory whose disk does not answer has no samples; a thread waits for it."""
-        for directory in self._replicas.store.online:
-            try:
-                volume = await self._world.offload.read(self._world.disk.volume, directory.path)
-            except OSError:
-                continue
-            samples.add(names.DIRECTORY_VOLUME, volume.total_bytes, directory.path, "total")
-            samples.add(names.DIRECTORY_VOLUME, volume.free_bytes, directory.path, "free")
+        """A directory whose disk does not answer has no volume."""
+        paths = [directory.path for directory in self._replicas.store.online]
+        calls = {path: partial(self._world.disk.volume, path) for path in paths}
+        volumes = await self._reads.results(calls)
+        for path in paths:
+            samples.add(names.DIRECTORY_STALLED, int(self._reads.is_stalled(path)), path)
+        for path, volume in volumes.items():
+            samples.add(names.DIRECTORY_VOLUME, volume.total_bytes, path, "total")
+            samples.add(names.DIRECTORY_VOLUME, volume.free_bytes, path, "free")
 
 
-def _add_partition(totals: _Totals, name: TopicPartition, partition: Partition) -> None:
-    log = partition.log
-    if log.is_on_disk:
-        size = log.size
-        totals.topic_bytes[name.topic] += size
-        totals.directory_bytes[log.directory.path] += size
-    if log.directory.failure is not None:
-        totals.offline += 1
-    if log.damage is not None:
-        totals.damaged += 1
-    role = partition.role
-    if not isinstance(role, LeaderRole):
-        return
-    leader, state = role.leader, partition.state
-    in_sync, replicas = len(leader.isr), len(leader.replicas)
-    totals.leaders += 1
-    if state is not None and (state.adding_replicas or state.removing_replicas):
-        # As in Kafka, the replicas before the reassignment count.
-        totals.reassigning += 1
-        replicas -= len(state.adding_replicas)
-    if in_sync < replicas:
-        totals.under_replicated += 1
-    if in_sync < leader.min_insync:
-        totals.under_min_isr += 1
-    elif in_sync == leader.min_insync:
-        totals.at_min_isr += 1
-    if leader.high_watermark < leader.end_offset:
-        totals.waiting += role.waiting_count
-    if in_sync < replicas or leader.high_watermark < leader.end_offset:
-        behind = min((each.end_offset for each in leader.followers.values()), default=inf)
-        if behind < leader.end_offset:
-            totals.max_lag = max(totals.max_lag, leader.end_offset - max(int(behind), 0))
-    unstable = log.producers.unstable.first_offset
-    if unstable is not None and unstable < partition.high_watermark:
-        totals.open_transactions += 1
-
-
-def _add_series(samples: Samples, name: TopicPartition, partition: Partition) -> None:
-    add, log = samples.add_labelled, partition.log
-    labels = label_text(names.LOG_SIZE.labels, (name.topic, str(name.partition)))
-    add(names.LOG_SIZE, log.size, labels)
-    add(names.LOG_START, log.start_offset, labels)
-    add(names.LOG_END, log.end_offset, labels)
-    add(names.HIGH_WATERMARK, partition.high_watermark, labels)
-    add(names.LOG_SEGMENTS, len(log.segments), labels)
-    leader = partition.leader
-    if leader is not None:
-        add(names.IN_SYNC_REPLICAS, len(leader.isr), labels)
+def _add_series(samples: Samples, partitions: Partitions) -> None:
+    add = samples.add_labelled
+    for name, partition in partitions:
+        log, leader = partition.log, partition.leader
+        labels = label_text(names.LOG_SIZE.labels, (name.topic, str(name.partition)))
+        add(names.LOG_SIZE, log.size, labels)
+        add(names.LOG_START, log.start_offset, labels)
+        add(names.LOG_END, log.end_offset, labels)
+        add(names.HIGH_WATERMARK, partition.high_watermark, labels)
+        add(names.LOG_SEGMENTS, len(log.segments), labels)
+        if leader is not None:
+            add(names.IN_SYNC_REPLICAS, len(leader.isr), labels)

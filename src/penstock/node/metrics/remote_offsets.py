@@ -1,44 +1,51 @@
-"""End offsets of partitions that have no in-sync replica on this broker, from their leaders.
+"""Ends and ages of records of partitions that have no in-sync replica on this broker.
 
 The lag of a group is computed by its coordinator, which need not have a replica of the partitions
-that the group reads. It asks their leaders with ListOffsets, one request per broker and scrape, and
-remembers the answers: the time at which the end of a log passed an offset tells about how old the
-record at that offset is.
+that the group reads. At each scrape it asks their leaders for the end offsets, with ListOffsets.
+The times at which the end of a log passed an offset tell about how old the record at that offset
+is. The age of a record that is older than the first scrape is in its timestamp: one fetch reads the
+batch from the leader, once for each committed offset.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, cast
 
 from penstock.client.connection import Connection, open_connection
-from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import TopicPartition
-from penstock.limits import REMEMBERED_END_OFFSETS, SCRAPE_REMOTE_S, SCRAPED_REMOTE_PARTITIONS
+from penstock.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.ids import NO_TIMESTAMP, Buffer, TopicPartition
+from penstock.limits import (
+    SCRAPE_REMOTE_S,
+    SCRAPED_PARTITIONS_PER_STEP,
+    SCRAPED_REMOTE_PARTITIONS,
+    SCRAPED_REMOTE_RECORDS,
+)
 from penstock.metadata.image import NO_LEADER
+from penstock.metrics.turn import Turn
 from penstock.node.metadata import MetadataView
+from penstock.node.metrics.end_offsets import EndOffsets
+from penstock.records.batch import MAGIC, read_header
 from penstock.world import World
 
 if TYPE_CHECKING:
-    from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
+    from penstock.protocol.messages.list_offsets import ListOffsetsRequest
 
 logger = logging.getLogger(__name__)
 
-_LATEST = -1
+_LATEST, _EARLIEST = -1, -2
 _CONSUMER = -1
+# The last version that has the names of topics.
+_FETCH_VERSION = 12
+# A leader that must read the batch from its disk responds when it has.
+_FETCH_WAIT_MS = 200
 
-
-class _Seen(NamedTuple):
-    """The log ended at this offset at the first time and at the last, in wall clock
-    milliseconds."""
-
-    first_ms: int
-    last_ms: int
-    end_offset: int
+# A partition and a committed offset of it.
+_Record = tuple[TopicPartition, int]
 
 
 class RemoteOffsets:
@@ -47,52 +54,87 @@ class RemoteOffsets:
         self._node_id = node_id
         self._metadata = metadata
         self._connections: dict[int, Connection] = {}
-        self._seen: dict[TopicPartition, deque[_Seen]] = {}
+        self._ends: dict[TopicPartition, EndOffsets] = {}
+        # When the records at committed offsets were appended, in milliseconds: estimated when they
+        # had just been, or read from leaders. -1 if a record has no timestamp.
+        self._times: dict[_Record, int] = {}
+        # How many timestamps were asked for: the next scrape begins with others.
+        self._asked = 0
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
 
-    async def refresh(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermarks of these partitions, without those whose leader is not known
-        or does not answer in time. Other partitions are forgotten."""
-        self._seen = {name: self._seen[name] for name in wanted if name in self._seen}
+    async def refresh(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], turn: Turn
+    ) -> dict[TopicPartition, int]:
+        """Return the high watermarks of partitions, without those whose leader is not known or does
+        not answer in time. `wanted` has the committed offsets of each. Others are forgotten."""
+        deadline = asyncio.get_running_loop().time() + SCRAPE_REMOTE_S
+        remembered, self._ends = self._ends, {}
         by_leader: dict[int, list[TopicPartition]] = {}
-        for name in wanted:
-            leader = self._leader_of(name)
-            if leader is not None:
+        for number, name in enumerate(wanted, 1):
+            if (ends := remembered.get(name)) is not None:
+                self._ends[name] = ends
+            if (leader := self._leader_of(name)) is not None:
                 by_leader.setdefault(leader, []).append(name)
-        answers = await asyncio.gather(
-            *(self._ask(leader, names) for leader, names in by_leader.items())
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+        found: dict[TopicPartition, int] = {}
+        await asyncio.gather(
+            *(
+                self._ask_ends(leader, names, found, deadline, turn)
+                for leader, names in by_leader.items()
+            )
         )
-        ends = {name: end for answer in answers for name, end in answer.items()}
-        now_ms = self._world.clock.now_ms()
-        for name, end in ends.items():
-            self._remember(name, end, now_ms)
-        return ends
+        missing = await self._remember(found, wanted, turn)
+        if missing:
+            await self._read_times(missing, deadline)
+        return found
 
     def age_s(self, name: TopicPartition, offset: int) -> float | None:
-        """Return about how long ago the record at an offset was appended: between two scrapes, or
-        at least since the first one."""
-        now_ms, before = self._world.clock.now_ms(), None
-        for seen in self._seen.get(name, ()):
-            if seen.end_offset > offset:
-                if before is None:
-                    return max(0, now_ms - seen.first_ms) / 1000
-                share = (offset - before.end_offset) / (seen.end_offset - before.end_offset)
-                appended_ms = before.last_ms + share * (seen.first_ms - before.last_ms)
-                return max(0.0, now_ms - appended_ms) / 1000
-            before = seen
-        return None
+        """Return the age of the first record that is not committed, in seconds. If the record is
+        older than the first scrape, and its timestamp is not read yet, it is at least that old."""
+        appended_ms = self._times.get((name, offset))
+        if appended_ms is None and (ends := self._ends.get(name)) is not None:
+            appended_ms = ends.since_ms
+        if appended_ms is None or appended_ms < 0:
+            return None
+        return max(0, self._world.clock.now_ms() - appended_ms) / 1000
 
-    def _remember(self, name: TopicPartition, end: int, now_ms: int) -> None:
-        seen = self._seen.setdefault(name, deque(maxlen=REMEMBERED_END_OFFSETS))
-        if seen and seen[-1].end_offset > end:
-            seen.clear()  # an unclean election, or the topic was created again
-        if seen and seen[-1].end_offset == end:
-            seen[-1] = seen[-1]._replace(last_ms=now_ms)
-        else:
-            seen.append(_Seen(now_ms, now_ms, end))
+    async def _remember(
+        self,
+        found: Mapping[TopicPartition, int],
+        wanted: Mapping[TopicPartition, Sequence[int]],
+        turn: Turn,
+    ) -> list[_Record]:
+        """Remember the end offsets of this scrape, and when the records at committed offsets were
+        appended. Return the records of which the end offsets do not tell it."""
+        times, self._times = self._times, {}
+        missing: list[_Record] = []
+        now_ms = self._world.clock.now_ms()
+        for number, (name, offsets) in enumerate(wanted.items(), 1):
+            end, ends, is_same = found.get(name), self._ends.get(name), True
+            if end is not None:
+                if ends is None:
+                    ends = self._ends[name] = EndOffsets()
+                is_same = ends.last <= end
+                ends.add(end, now_ms)
+                ends.forget_before(min(offsets))
+            for offset in offsets:
+                if end is not None and offset >= end:
+                    continue
+                record = name, offset
+                appended_ms = times.get(record) if is_same else None
+                if appended_ms is None and ends is not None:
+                    appended_ms = ends.appended_ms(offset)
+                if appended_ms is not None:
+                    self._times[record] = appended_ms
+                elif end is not None:
+                    missing.append(record)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+        return missing
 
     def _leader_of(self, name: TopicPartition) -> int | None:
         topic = self._metadata.image.topics.get(name.topic)
@@ -101,22 +143,101 @@ class RemoteOffsets:
             return None
         return state.leader
 
-    async def _ask(self, leader: int, names: list[TopicPartition]) -> dict[TopicPartition, int]:
-        ends: dict[TopicPartition, int] = {}
+    # End offsets
+
+    async def _ask_ends(
+        self,
+        leader: int,
+        names: list[TopicPartition],
+        found: dict[TopicPartition, int],
+        deadline: float,
+        turn: Turn,
+    ) -> None:
         remaining = iter(names)
         try:
-            async with asyncio.timeout(SCRAPE_REMOTE_S):
+            async with asyncio.timeout_at(deadline):
                 while some := list(islice(remaining, SCRAPED_REMOTE_PARTITIONS)):
-                    ends |= _ends(await self._call(leader, some))
-        except (KafkaError, OSError, TimeoutError) as error:
+                    found |= await self._list_offsets(leader, some, _LATEST)
+                    await turn.pause()
+        except (KafkaError, ProtocolError, OSError, TimeoutError) as error:
             logger.info(
                 "no end offsets of %d partitions of broker %d: %r", len(names), leader, error
             )
-        return ends
 
-    async def _call(self, leader: int, names: Iterable[TopicPartition]) -> ListOffsetsResponse:
+    async def _list_offsets(
+        self, leader: int, names: Iterable[TopicPartition], which: int
+    ) -> dict[TopicPartition, int]:
         from penstock.protocol.messages.list_offsets import ListOffsetsResponse
 
+        connection = await self._connection(leader)
+        response = await connection.call(_list_request(names, which), ListOffsetsResponse)
+        return {
+            TopicPartition(topic.name, partition.partition_index): partition.offset
+            for topic in response.topics
+            for partition in topic.partitions
+            if not partition.error_code and partition.offset >= 0
+        }
+
+    # Timestamps
+
+    async def _read_times(self, missing: list[_Record], deadline: float) -> None:
+        """Read timestamps of some records. The next scrape begins after them, so that records whose
+        leaders do not answer do not keep it from the others."""
+        start = self._asked % len(missing)
+        some = (missing[start:] + missing[:start])[:SCRAPED_REMOTE_RECORDS]
+        self._asked += len(some)
+        by_leader: dict[int, list[_Record]] = {}
+        for name, offset in some:
+            if (leader := self._leader_of(name)) is not None:
+                by_leader.setdefault(leader, []).append((name, offset))
+        await asyncio.gather(
+            *(self._read_times_of(leader, each, deadline) for leader, each in by_leader.items())
+        )
+
+    async def _read_times_of(self, leader: int, records: list[_Record], deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                for record in records:
+                    timestamp = await self._timestamp(leader, *record)
+                    if timestamp is not None:
+                        self._times[record] = timestamp
+        except (KafkaError, ProtocolError, OSError, TimeoutError) as error:
+            logger.info(
+                "no timestamps of %d partitions of broker %d: %r", len(records), leader, error
+            )
+
+    async def _timestamp(self, leader: int, name: TopicPartition, offset: int) -> int | None:
+        """Return about the timestamp of the first record at or after an offset: -1 if it has none,
+        None if it cannot be read."""
+        found = await self._fetch(leader, name, offset)
+        if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # Retention has removed the records after the committed offset.
+            start = (await self._list_offsets(leader, (name,), _EARLIEST)).get(name)
+            if start is None or start <= offset:
+                return None
+            found, offset = await self._fetch(leader, name, start), start
+        if found is None or found.error_code or not found.records:
+            return None
+        header = read_header(cast("Buffer", found.records))
+        return header.timestamp_at(offset) if header.magic == MAGIC else NO_TIMESTAMP
+
+    async def _fetch(
+        self, leader: int, name: TopicPartition, offset: int
+    ) -> FetchResponse.Response.Partition | None:
+        """Return the part of a fetch of one batch."""
+        from penstock.protocol.messages.fetch import FetchResponse
+
+        connection = await self._connection(leader)
+        response = await connection.call(
+            _fetch_request(name, offset), FetchResponse, max_version=_FETCH_VERSION
+        )
+        return next(
+            (partition for topic in response.responses for partition in topic.partitions), None
+        )
+
+    # Connections
+
+    async def _connection(self, leader: int) -> Connection:
         connection = self._connections.get(leader)
         if connection is None or connection.closed:
             address = self._metadata.broker_address(leader)
@@ -131,16 +252,16 @@ class RemoteOffsets:
                 connect_timeout_s=SCRAPE_REMOTE_S,
                 request_timeout_s=SCRAPE_REMOTE_S,
             )
-        return await connection.call(_request(names), ListOffsetsResponse)
+        return connection
 
 
-def _request(names: Iterable[TopicPartition]) -> ListOffsetsRequest:
+def _list_request(names: Iterable[TopicPartition], which: int) -> ListOffsetsRequest:
     from penstock.protocol.messages.list_offsets import ListOffsetsRequest
 
     topics: dict[str, list[ListOffsetsRequest.Topic.Partition]] = {}
     for topic, index in names:
         topics.setdefault(topic, []).append(
-            ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=_LATEST)
+            ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=which)
         )
     return ListOffsetsRequest(
         replica_id=_CONSUMER,
@@ -151,10 +272,19 @@ def _request(names: Iterable[TopicPartition]) -> ListOffsetsRequest:
     )
 
 
-def _ends(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic.name, partition.partition_index): partition.offset
-        for topic in response.topics
-        for partition in topic.partitions
-        if not partition.error_code and partition.offset >= 0
-    }
+def _fetch_request(name: TopicPartition, offset: int) -> FetchRequest:
+    """Return a request for one batch, without a session: a fetch returns the first batch also if it
+    is larger than the bound."""
+    from penstock.protocol.messages.fetch import FetchRequest
+
+    partition = FetchRequest.Topic.Partition(
+        partition=name.partition, fetch_offset=offset, partition_max_bytes=1
+    )
+    topic = FetchRequest.Topic(topic=name.topic, partitions=(partition,))
+    return FetchRequest(
+        replica_id=_CONSUMER,
+        max_wait_ms=_FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=1,
+        topics=(topic,),
+    )

@@ -27,8 +27,11 @@ class TopicTraffic:
         self.replication_bytes_out = 0
 
     def add(self, other: TopicTraffic) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.bytes_in += other.bytes_in
+        self.messages_in += other.messages_in
+        self.bytes_out += other.bytes_out
+        self.replication_bytes_in += other.replication_bytes_in
+        self.replication_bytes_out += other.replication_bytes_out
 
 
 class PartitionCounts:
@@ -66,13 +69,6 @@ class PartitionCounts:
         traffic = self.topics.pop(topic, None)
         if traffic is not None:
             self.deleted.add(traffic)
-
-    def total(self) -> TopicTraffic:
-        """Return the traffic of all topics since the start."""
-        total = TopicTraffic()
-        for traffic in (self.deleted, *self.topics.values()):
-            total.add(traffic)
-        return total
 
     def isr_changed(self, before: int, after: int) -> None:
         """Count a change of the number of in-sync replicas of a partition."""

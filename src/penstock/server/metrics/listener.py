@@ -2,8 +2,10 @@
 
 It is bounded in everything that a peer decides on: connections, the size of a request, the time
 until it is complete, the scrapes that run at the same time, and the time that a peer takes to read
-its page. One request per connection: the response closes it. A scrape shares the event loop with
-the node, and pauses every SCRAPE_TURN_S.
+its page. Prometheus sends its request at once. So a new connection takes the place of one that has
+not sent its request, and silent connections do not keep a scrape out. One request per connection:
+the response closes it. A scrape shares the event loop with the node, and pauses every
+SCRAPE_TURN_S.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -59,7 +62,8 @@ class MetricsListener:
         self._per_partition = config[METRICS_PER_PARTITION]
         self._max_series = config[METRICS_MAX_TOPICS]
         self._listener: Listener | None = None
-        self._connections: set[_Connection] = set()
+        # In the order in which they were accepted; a dict for its order.
+        self._connections: dict[_Connection, None] = {}
         # Connections whose page is being collected or sent.
         self._scraping: set[_Connection] = set()
         self._served = 0
@@ -101,13 +105,28 @@ class MetricsListener:
     # Connections
 
     def admit(self, connection: _Connection) -> bool:
+        """Return False if there is no place: all connections are being answered."""
         if len(self._connections) >= MAX_SCRAPE_CONNECTIONS:
-            return False
-        self._connections.add(connection)
+            silent = self._silent(connection.address)
+            if silent is None:
+                return False
+            self.forget(silent)
+            silent.abort()
+        self._connections[connection] = None
         return True
 
+    def _silent(self, new: str) -> _Connection | None:
+        """Return the connection that gives its place to one from a new address: the oldest without
+        a request, of the address that has the most of them."""
+        silent = [connection for connection in self._connections if not connection.has_request]
+        if not silent:
+            return None
+        counts = Counter(connection.address for connection in silent)
+        counts[new] += 1
+        return max(silent, key=lambda connection: counts[connection.address])
+
     def forget(self, connection: _Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._scraping.discard(connection)
 
     # Requests
@@ -159,9 +178,13 @@ class _Connection(asyncio.Protocol):
         self._head = bytearray()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self.address = ""
+        # Whether the head of the request is complete.
+        self.has_request = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
         if not self._listener.admit(self):
             self._transport.abort()
             return
@@ -190,6 +213,7 @@ class _Connection(asyncio.Protocol):
             if len(self._head) > MAX_SCRAPE_REQUEST_BYTES:
                 self._respond(431, "the request is too large")
             return
+        self.has_request = True
         self._handle(bytes(self._head[:end]).decode("latin-1"))
 
     def _handle(self, head: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.config.node import NodeConfig
 from penstock.handlers.parts import BrokerParts, ControllerParts
 from penstock.metrics.catalogue import server as names
+from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples, Source
 from penstock.metrics.turn import Turn
 from penstock.node.metrics.cluster import ControllerSource, QuorumSource
@@ -19,6 +20,7 @@ from penstock.server.server import Server
 from penstock.world import World
 
 _PRODUCE, _FETCH = 0, 1
+_UNKNOWN = "unknown"
 
 
 def metrics_listener(
@@ -33,8 +35,14 @@ def metrics_listener(
     if address is None:
         return None
     remote = RemoteOffsets(world, config.node_id, broker.metadata)
-    sources = _sources(world, config, server, broker, controller, remote)
-    return MetricsListener(world, config, address, sources, on_stop=remote.close)
+    reads = Reads(world)
+
+    def close() -> None:
+        remote.close()
+        reads.close()
+
+    sources = _sources(world, config, server, broker, controller, remote, reads)
+    return MetricsListener(world, config, address, sources, on_stop=close)
 
 
 def _sources(
@@ -44,13 +52,14 @@ def _sources(
     broker: BrokerParts,
     controller: ControllerParts | None,
     remote: RemoteOffsets,
+    reads: Reads,
 ) -> list[Source]:
     rooms = RoomBytes(
         broker.replicas, broker.fetches, broker.quorum, broker.groups, broker.transactions
     )
     counts = broker.replicas.counts
     sources: list[Source] = [
-        _InfoSource(world, config, broker),
+        _InfoSource(reads, config, broker),
         ServerSource(
             [listener.name for listener in config.listeners],
             server.state,
@@ -64,19 +73,19 @@ def _sources(
         sources.append(ControllerSource(controller.quorum, controller.controller))
     if config.is_broker:
         sources += [
-            PartitionSource(world, broker.replicas, broker.fetches),
+            PartitionSource(world, broker.replicas, broker.fetches, reads),
             GroupSource(broker.groups),
             TransactionSource(world.clock, broker.transactions),
-            LagSource(world, config.node_id, broker.groups, broker.replicas, remote),
+            LagSource(world, config.node_id, broker.groups, broker.replicas, remote, reads),
         ]
-    sources.append(ProcessSource(world))
+    sources.append(ProcessSource(reads))
     return sources
 
 
 class _InfoSource:
-    """The identity of the node, and its open log files."""
+    """The identity of the node, its clock, and its open log files."""
 
-    def __init__(self, world: World, config: NodeConfig, broker: BrokerParts) -> None:
+    def __init__(self, reads: Reads, config: NodeConfig, broker: BrokerParts) -> None:
         roles = [
             name
             for name, has_role in (
@@ -85,14 +94,18 @@ class _InfoSource:
             )
             if has_role
         ]
-        self._world = world
+        self._reads = reads
         self._labels = (broker.cluster_id, str(config.node_id), ",".join(roles))
-        self._version: str | None = None
+        self._version = _UNKNOWN
         self._replicas = broker.replicas
+        self._clock = broker.clock
 
     async def __call__(self, samples: Samples, _turn: Turn) -> None:
-        if self._version is None:
-            self._version = await self._world.offload.thread(_version)
+        samples.add(names.CLOCK, self._clock.now_ms() / 1000)
+        if self._version == _UNKNOWN:
+            name = "the installed package"
+            found = await self._reads.results({name: _version})
+            self._version = found.get(name, _UNKNOWN)
         samples.add(names.NODE_INFO, 1, *self._labels, self._version)
         samples.add(names.OPEN_LOG_FILES, len(self._replicas.store.open_files))
 
@@ -104,4 +117,4 @@ def _version() -> str:
     try:
         return version("penstock")
     except PackageNotFoundError:
-        return "unknown"
+        return _UNKNOWN

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.errors import ErrorCode
 from penstock.metrics.catalogue import server as names
+from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples
 from penstock.metrics.turn import Turn
 from penstock.protocol.apis import APIS
 from penstock.server.loop_delay import LoopDelay
 from penstock.server.state import ServerState
-from penstock.world import World
 
 # Returns estimates of the memory of rooms in bytes.
 RoomBytes = Callable[[], dict[str, int]]
@@ -81,6 +81,7 @@ class ServerSource:
             ("memory", state.memory.evicted + state.reserved_memory.evicted),
         ):
             add(names.CONNECTIONS_CLOSED, count, reason)
+        add(names.CONNECTION_PAUSES, counters.connection_pauses)
         add(names.NETWORK_RECEIVED, counters.bytes_in)
         add(names.NETWORK_SENT, counters.bytes_out)
 
@@ -95,13 +96,14 @@ def _error_name(code: int) -> str:
 class ProcessSource:
     """prometheus-client's `process_*` metrics: memory, CPU time, open files, start time."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
 
     async def __call__(self, samples: Samples, _turn: Turn) -> None:
         # In a thread: listing the open files of a node with many takes milliseconds, and so does
         # the first import.
-        samples.add_text(await self._world.offload.thread(_process_page))
+        for text in (await self._reads.results({"/proc": _process_page})).values():
+            samples.add_text(text)
 
 
 def _process_page() -> bytes:
