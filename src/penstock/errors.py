@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
+from penstock.limits import MAX_ERROR_MESSAGE
+
 
 class ErrorCode(IntEnum):
     """The error codes of Kafka's protocol, with its numbers and names."""
@@ -190,9 +192,12 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """An operating error with the code and message that a client receives."""
+    """An operating error with the code and message that a client receives. A long message is cut:
+    it may have a name of the request, and a string of the protocol has at most 32,767 bytes."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
+        if len(message) > MAX_ERROR_MESSAGE:
+            message = f"{message[:MAX_ERROR_MESSAGE]}…"
         super().__init__(message)
         self.code = code
         self.message = message

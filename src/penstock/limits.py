@@ -567,7 +567,8 @@ LOGGED_REQUEST_CHARACTERS = 2_000
 
 # A scrape runs on the event loop for this long, then other work has its turn.
 SCRAPE_TURN_S = 0.002
-# Lines that are joined before a scrape checks the time, some 0.1 µs each.
+# Lines that are joined, or names that are sorted, before a scrape checks the time: some 0.1 µs
+# each.
 SCRAPED_SAMPLES_PER_STEP = 2_000
 # Partitions that a scrape looks at before it checks the time: 1 µs each, 10 µs with their series.
 SCRAPED_PARTITIONS_PER_STEP = 50
@@ -648,3 +649,6 @@ SPARK_JSON_ROWS = 64
 # Clients that a process of Spark keeps open, by connection options. Each has a thread and a
 # connection to every broker. A session seldom connects with more than a few client.ids.
 SPARK_SHARED_CLIENTS = 16
+
+# Characters of an error message. In UTF-8 they fit into a string of the protocol.
+MAX_ERROR_MESSAGE = 4_000

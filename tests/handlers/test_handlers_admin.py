@@ -104,14 +104,34 @@ def test_levels_of_loggers_are_described_and_altered(some_logger: logging.Logger
     ("resource", "key", "operation", "value", "code", "text"),
     [
         ("1", "penstock.none", 0, "INFO", ErrorCode.INVALID_CONFIG, "does not exist!"),
-        ("1", "penstock.some_logger", 0, "LOUD", ErrorCode.INVALID_CONFIG, "DEBUG, ERROR, FATAL"),
+        ("1", "penstock", 0, "LOUD", ErrorCode.INVALID_CONFIG, "DEBUG, ERROR, FATAL"),
         ("1", "root", 1, None, ErrorCode.INVALID_REQUEST, "Removing the log level of the root"),
         ("1", "root", 2, "INFO", ErrorCode.INVALID_REQUEST, "APPEND operation is not allowed"),
         ("1", "root", 9, "INFO", ErrorCode.INVALID_REQUEST, "Unknown operation type 9 is not"),
         ("x", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
         ("7", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "Expected 1, but received 7"),
         ("", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must not be empty"),
+        ("1" * 5_000, "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        ("x" * 32_767, "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        ("2147483648", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        ("-1", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "Expected 1, but received -1"),
+        ("1_0", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (" 1", "root", 0, "INFO", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        ("1", "x" * 32_767, 0, "INFO", ErrorCode.INVALID_CONFIG, "does not exist!"),
+        ("1", "root", 0, "L" * 32_767, ErrorCode.INVALID_CONFIG, "is not a supported log level"),
+        ("1", "root", 0, None, ErrorCode.INVALID_REQUEST, "Null value not supported for : root"),
+        ("7", "root", 0, None, ErrorCode.INVALID_REQUEST, "Null value not supported for : root"),
+        ("1", "x" * 32_767, 2, None, ErrorCode.INVALID_REQUEST, "Null value not supported"),
+        (
+            "1",
+            "penstock.some_logger",
+            0,
+            None,
+            ErrorCode.INVALID_REQUEST,
+            "Error due to duplicate config keys",
+        ),
     ],
+    ids=lambda value: str(value)[:30],
 )
 def test_levels_that_are_refused(
     some_logger: logging.Logger,
@@ -137,7 +157,60 @@ def test_levels_that_are_refused(
         (response,) = (await answer(node, 44, 1, request)).responses
         assert response.error_code == code
         assert text in response.error_message
+        assert len(response.error_message) < 1_000, "a response must be possible to encode"
         assert some_logger.level == logging.NOTSET, "nothing is changed"
+
+    run(main)
+
+
+@pytest.mark.parametrize("own", ["1", "+1", "01", "0" * 5_000 + "1"], ids=lambda own: own[:30])
+def test_a_node_has_the_ids_that_java_parses_as_its_own(
+    some_logger: logging.Logger, own: str
+) -> None:
+    async def main(node: FakeNode) -> None:
+        assert await alter(node, LOGGER, own, some_logger.name, "DEBUG") == ErrorCode.NONE
+        assert some_logger.level == logging.DEBUG
+
+    run(main)
+
+
+def test_a_resource_that_occurs_twice_is_refused_and_the_others_are_altered(
+    some_logger: logging.Logger,
+) -> None:
+    """Responses have the order of the request, as in Kafka."""
+    resource = IncrementalAlterConfigsRequest.Resource
+
+    def altered(
+        kind: int, name: str, key: str, value: str
+    ) -> IncrementalAlterConfigsRequest.Resource:
+        config = resource.Config(name=key, config_operation=0, value=value)
+        return resource(resource_type=kind, resource_name=name, configs=(config,))
+
+    async def main(node: FakeNode) -> None:
+        node.create("t")
+        node.create("u")
+        request = IncrementalAlterConfigsRequest(
+            resources=(
+                altered(LOGGER, "1", some_logger.name, "DEBUG"),
+                altered(TOPIC, "u", "retention.ms", "1"),
+                altered(TOPIC, "t", "retention.ms", "5"),
+                altered(LOGGER, "1", some_logger.name, "ERROR"),
+                altered(LOGGER, "+1", some_logger.name, "FATAL"),
+                altered(TOPIC, "u", "retention.ms", "2"),
+                altered(BROKER, "1", "cordoned.log.dirs", "/nowhere"),
+            )
+        )
+        responses = (await answer(node, 44, 1, request)).responses
+        once = "Each resource must appear at most once."
+        refused, done = (ErrorCode.INVALID_REQUEST, once), (ErrorCode.NONE, None)
+        assert [(response.resource_type, response.resource_name) for response in responses] == [
+            (asked.resource_type, asked.resource_name) for asked in request.resources
+        ]
+        results = [(response.error_code, response.error_message) for response in responses]
+        assert results[:-1] == [refused, refused, done, refused, done, refused]
+        assert results[-1][0] == ErrorCode.INVALID_REQUEST
+        assert some_logger.level == logging.CRITICAL
+        assert (await config(node, TOPIC, "t", "retention.ms")).value == "5"
 
     run(main)
 
@@ -166,6 +239,16 @@ def test_topics_are_created_extended_and_deleted() -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         ]
         assert node.image.topics == {}
+
+    run(main)
+
+
+def test_the_error_of_a_name_that_is_nearly_too_long_for_the_protocol_can_be_sent() -> None:
+    async def main(node: FakeNode) -> None:
+        topic = CreateTopicsRequest.Topic(name="x" * 32_760, num_partitions=1)
+        (refused,) = (await answer(node, 19, 7, CreateTopicsRequest(topics=(topic,)))).topics
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "xxx…" in refused.error_message
 
     run(main)
 

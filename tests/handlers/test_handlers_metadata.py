@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 from uuid import UUID
 
@@ -135,6 +136,21 @@ def test_a_failed_creation_returns_its_error_and_the_other_topics() -> None:
         assert topics_by_name["c"].error_code == ErrorCode.NONE
 
     run(main)
+
+
+def test_created_topics_are_audited_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(node: FakeNode) -> None:
+        node.create("a.b")
+        await asyncio.gather(
+            topics_of(node, named("a_b", "c", "d")), topics_of(node, named("a_b", "c"))
+        )
+        await topics_of(node, named("a.b", "c"))
+
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        run(main)
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "penstock.audit")
+    assert line.startswith("Metadata v12 of client ")
+    assert line.endswith(": 'c', 'd': created automatically")
 
 
 def test_two_clients_that_request_the_same_missing_topic_both_get_it() -> None:

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.errors import ErrorCode
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers import CONTROLLER_SERVED, SERVED
 from penstock.handlers.context import ConnectionHandle, RequestContext
-from penstock.limits import LOGGED_NAMES
+from penstock.handlers.loggers import TRACE
+from penstock.limits import (
+    AUDITED_COMMITS_S,
+    AUDITED_COMMITTERS,
+    LOGGED_NAME_CHARACTERS,
+    LOGGED_NAMES,
+    LOGGED_REQUEST_CHARACTERS,
+)
+from penstock.node.shards.marker_channel import SENDER
+from penstock.protocol.apis import find_api
+from penstock.protocol.messages.alter_configs import AlterConfigsRequest
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.envelope import EnvelopeRequest
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from penstock.server.request_log import audited, log_request
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
+from penstock.protocol.messages.produce import ProduceRequest
+from penstock.protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from penstock.server.request_log import AUDITED, RepeatedCommits, audited, log_request
 
 Topic = CreateTopicsRequest.Topic
 Result = CreateTopicsResponse.Topic
@@ -35,6 +55,17 @@ def audit(request: Any, api_key: int, response: Any) -> object:
         return response
 
     return audited(handle)(None, request, context(api_key))
+
+
+class Counted(tuple[Any, ...]):
+    """Counts the elements that are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for element in super().__iter__():
+            self.read += 1
+            yield element
 
 
 def test_a_change_and_its_errors_are_audited(caplog: pytest.LogCaptureFixture) -> None:
@@ -57,7 +88,8 @@ def test_a_change_and_its_errors_are_audited(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.INFO, "penstock.audit"):
         asyncio.run(main())
     assert caplog.messages == [
-        "CreateTopics v1 of client 'shop' at 10.0.0.7:5000 on PLAINTEXT: a, b: TOPIC_ALREADY_EXISTS"
+        "CreateTopics v1 of client 'shop' at 10.0.0.7:5000 on PLAINTEXT: 'a', 'b': "
+        "TOPIC_ALREADY_EXISTS"
     ]
 
 
@@ -70,7 +102,7 @@ def test_values_of_configs_are_not_audited(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO, "penstock.audit"):
         audit(request, 44, IncrementalAlterConfigsResponse())
     (line,) = caplog.messages
-    assert line.endswith(": 1, ssl.key.password: done")
+    assert line.endswith(": '1', 'ssl.key.password': done")
     assert "secret" not in line
 
 
@@ -79,7 +111,210 @@ def test_a_long_request_has_a_short_line(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.INFO, "penstock.audit"):
         audit(request, 19, CreateTopicsResponse())
     (line,) = caplog.messages
-    assert line.endswith(f", t{LOGGED_NAMES - 1}…: done")
+    assert line.endswith(f", 't{LOGGED_NAMES - 1}'…: done")
+
+
+def test_a_name_is_quoted_and_cut(caplog: pytest.LogCaptureFixture) -> None:
+    names = ("x\n2026-11-18 09:01:10,000 ERROR [node 1] penstock.log: a", "a: done", "t" * 32_000)
+    request = CreateTopicsRequest(topics=tuple(Topic(name=name) for name in names))
+    evil = context(19)._replace(client_id="c\n" * 15_000)
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        audited(lambda *_: CreateTopicsResponse())(None, request, evil)
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert "'x\\n2026-11-18 09:01:10,000 ERROR [node 1] penstock.log: a', 'a: done', 'tttt" in line
+    assert len(line) < 4 * LOGGED_NAME_CHARACTERS
+
+
+def failing_now(*_: object) -> object:
+    raise KafkaError(ErrorCode.NOT_CONTROLLER, "value hunter2 is invalid")
+
+
+def failing_later(*_: object) -> object:
+    async def fail() -> None:
+        raise ValueError("value hunter2 is invalid")
+
+    return fail()
+
+
+def cancelled(*_: object) -> object:
+    async def fail() -> None:
+        raise asyncio.CancelledError
+
+    return fail()
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "outcome"),
+    [
+        (failing_now, KafkaError, "failed: NOT_CONTROLLER"),
+        (failing_later, ValueError, "failed: ValueError"),
+        (cancelled, asyncio.CancelledError, "failed: CancelledError"),
+    ],
+)
+def test_a_change_that_fails_is_audited(
+    caplog: pytest.LogCaptureFixture,
+    handler: Callable[..., object],
+    error: type[BaseException],
+    outcome: str,
+) -> None:
+    """It may have been made all the same. The text of an error may have a secret."""
+
+    async def main() -> None:
+        response = audited(handler)(None, CreateTopicsRequest(topics=(Topic(name="a"),)), shop)
+        assert isinstance(response, Awaitable)
+        await response
+
+    shop = context(19)
+    with caplog.at_level(logging.INFO, "penstock.audit"), pytest.raises(error):
+        asyncio.run(main())
+    (line,) = caplog.messages
+    assert line.endswith(f"on PLAINTEXT: 'a': {outcome}")
+
+
+def test_a_request_that_only_validates_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    request = CreateTopicsRequest(topics=(Topic(name="a"),), validate_only=True)
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        audit(request, 19, CreateTopicsResponse())
+    assert caplog.messages[0].endswith(": 'a': validated only, done")
+
+
+def test_an_unknown_error_code_is_audited(caplog: pytest.LogCaptureFixture) -> None:
+    """A controller of a later version may return one."""
+    response = CreateTopicsResponse(topics=(Result(name="a", error_code=9_999),))
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        audit(CreateTopicsRequest(topics=(Topic(name="a"),)), 19, response)
+    assert caplog.messages[0].endswith(": 'a': error 9999")
+
+
+MARKER = WriteTxnMarkersRequest.Marker(
+    producer_id=7, topics=(WriteTxnMarkersRequest.Marker.Topic(name="t", partition_indexes=(3,)),)
+)
+
+
+@pytest.mark.parametrize(
+    ("client_id", "listener", "is_audited"),
+    [
+        ("penstock-cli", "PLAINTEXT", True),
+        ("penstock-cli", "BROKERS", True),
+        (SENDER.format(2), "PLAINTEXT", True),
+        (SENDER.format(2), "BROKERS", False),
+    ],
+)
+def test_markers_are_audited_unless_a_coordinator_sends_them(
+    caplog: pytest.LogCaptureFixture, client_id: str, listener: str, is_audited: bool
+) -> None:
+    """`penstock transactions abort` ends a producer's transaction. Brokers send markers for each
+    transaction."""
+    parts = SimpleNamespace(config=SimpleNamespace(inter_broker_listener_name="BROKERS"))
+    sender = context(27)._replace(client_id=client_id, listener_name=listener)
+    request = WriteTxnMarkersRequest(markers=(MARKER,))
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        audited(lambda *_: WriteTxnMarkersResponse())(parts, request, sender)
+    assert [line.split(": ", 1)[1] for line in caplog.messages] == is_audited * [
+        "producer_id=7, transaction_result=False, 't', partition_indexes=3: done"
+    ]
+
+
+def commit(member_id: str = "", group_id: str = "g") -> OffsetCommitRequest:
+    topic = OffsetCommitRequest.Topic
+    partition = topic.Partition(partition_index=3, committed_offset=1_500)
+    return OffsetCommitRequest(
+        group_id=group_id, member_id=member_id, topics=(topic(name="t", partitions=(partition,)),)
+    )
+
+
+def test_offsets_that_no_member_commits_are_audited(caplog: pytest.LogCaptureFixture) -> None:
+    """`penstock groups reset-offsets` does. So does a consumer without a group's protocol, which
+    may commit all the time: it has one line in a while."""
+    handler = audited(lambda *_: OffsetCommitResponse())
+    first = context(8)
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        handler(None, commit(member_id="member-1"), first)
+        assert caplog.messages == []
+        for _ in range(3):
+            handler(None, commit(), first)
+        handler(None, commit(), first._replace(peer="10.0.0.8:5000"))
+        handler(None, commit(group_id="h"), first)
+        handler(None, commit(), first._replace(received=AUDITED_COMMITS_S, peer="10.0.0.7:5001"))
+    at = "OffsetCommit v1 of client 'shop' at 10.0.0.{} on PLAINTEXT: '{}', 't', partition_index=3,"
+    offset = "committed_offset=1500: done"
+    assert caplog.messages == [
+        f"{at.format('7:5000', 'g')} {offset}",
+        f"{at.format('8:5000', 'g')} {offset}",
+        f"{at.format('7:5000', 'h')} {offset}",
+        f"{at.format('7:5001', 'g')} {offset} (2 more like this one were left out before it)",
+    ]
+
+
+def test_many_groups_take_little_memory() -> None:
+    commits = RepeatedCommits()
+    for number in range(2 * AUDITED_COMMITTERS):
+        name = f"{number}" + "g" * 30_000
+        assert commits.left_out(commit(group_id=name), context(8)) == 0
+    assert len(commits.seen) == AUDITED_COMMITTERS
+    assert max(len(text) for key in commits.seen for text in key) <= LOGGED_NAME_CHARACTERS
+
+
+# They change nothing by themselves, or are what producers, consumers, brokers and controllers do
+# all the time. Envelope has a request that the node before has audited.
+NOT_AUDITED = {
+    "Produce",
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetFetch",
+    "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "SyncGroup",
+    "DescribeGroups",
+    "ListGroups",
+    "ApiVersions",
+    "InitProducerId",
+    "OffsetForLeaderEpoch",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+    "DescribeConfigs",
+    "DescribeLogDirs",
+    "ListPartitionReassignments",
+    "DescribeQuorum",
+    "DescribeCluster",
+    "DescribeProducers",
+    "DescribeTransactions",
+    "ListTransactions",
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
+    "ListConfigResources",
+    "DescribeTopicPartitions",
+    "Vote",
+    "BeginQuorumEpoch",
+    "EndQuorumEpoch",
+    "AlterPartition",
+    "Envelope",
+    "FetchSnapshot",
+    "BrokerRegistration",
+    "BrokerHeartbeat",
+    "AllocateProducerIds",
+    "ControllerRegistration",
+    "AssignReplicasToDirs",
+    "UpdateRaftVoter",
+}
+
+
+def test_every_api_is_audited_or_known_not_to_be() -> None:
+    served = {find_api(key).name for key in {**SERVED, **CONTROLLER_SERVED}}
+    assert served == {find_api(key).name for key in AUDITED} | NOT_AUDITED
+
+
+def logged(request: Any, api_key: int, caplog: pytest.LogCaptureFixture) -> str:
+    with caplog.at_level(TRACE, "penstock.request"):
+        log_request(request, context(api_key), 120)
+    assert caplog.records[-1].levelname == "TRACE"
+    return caplog.messages[-1].removeprefix("correlation id 42: ")
 
 
 def test_content_is_logged_at_trace(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,6 +323,76 @@ def test_content_is_logged_at_trace(caplog: pytest.LogCaptureFixture) -> None:
         log_request(request, context(19), 120)
     line = "CreateTopics v1 of client 'shop' at 10.0.0.7:5000 on PLAINTEXT, 120 bytes, "
     assert caplog.messages == [f"{line}correlation id 42"]
-    with caplog.at_level(5, "penstock.request"):
-        log_request(request, context(19), 120)
-    assert "name='a'" in caplog.messages[-1]
+    assert "CreateTopicsRequest(topics=(CreateTopicsRequest.Topic(name='a', " in logged(
+        request, 19, caplog
+    )
+
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP, UNKNOWN = 2, 4, 8, 16, 32, 99
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "is_shown"),
+    [
+        (TOPIC, "retention.ms", True),
+        (TOPIC, "ssl.keystore.password", False),
+        (BROKER, "log.cleaner.threads", True),
+        (BROKER, "penstock.metrics.token", False),
+        (BROKER, "ssl.keystore.password", False),
+        (BROKER, "retention.ms", False),
+        (GROUP, "consumer.session.timeout.ms", True),
+        (GROUP, "retention.ms", False),
+        (LOGGER, "root", True),
+        (CLIENT_METRICS, "metrics", True),
+        (UNKNOWN, "retention.ms", False),
+    ],
+)
+def test_secrets_are_hidden(
+    caplog: pytest.LogCaptureFixture, kind: int, name: str, is_shown: bool
+) -> None:
+    """As in Kafka (RequestChannel.loggableRequest), the value of an unknown config is one."""
+    resource = IncrementalAlterConfigsRequest.Resource
+    config = resource.Config(name=name, config_operation=0, value="hunter2")
+    incremental = IncrementalAlterConfigsRequest(
+        resources=(resource(resource_type=kind, resource_name="1", configs=(config,)),)
+    )
+    old = AlterConfigsRequest.Resource
+    legacy = AlterConfigsRequest(
+        resources=(old(resource_type=kind, configs=(old.Config(name=name, value="hunter2"),)),)
+    )
+    for line in (logged(incremental, 44, caplog), logged(legacy, 33, caplog)):
+        assert f"name='{name}'" in line
+        assert ("value='hunter2'" in line, "value=[hidden]" in line) == (is_shown, not is_shown)
+
+
+def test_secrets_of_a_new_topic_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
+    configs = (
+        Topic.Config(name="retention.ms", value="5"),
+        Topic.Config(name="password", value="hunter2"),
+    )
+    line = logged(CreateTopicsRequest(topics=(Topic(name="a", configs=configs),)), 19, caplog)
+    assert "value='5'" in line
+    assert "hunter2" not in line
+
+
+def test_bytes_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """They are records, and requests that a broker forwards, which may have secrets."""
+    line = logged(EnvelopeRequest(request_data=b"hunter2"), 58, caplog)
+    assert line.startswith("EnvelopeRequest(request_data=<7 bytes>, ")
+    topic = ProduceRequest.TopicData
+    partition = topic.PartitionData(index=3, records=memoryview(b"hunter2"))
+    produce = ProduceRequest(topic_data=(topic(name="a", partition_data=(partition,)),))
+    assert "index=3, records=<7 bytes>)" in logged(produce, 0, caplog)
+
+
+def test_only_the_start_of_a_request_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    """A request may have megabytes."""
+    topics = Counted([Topic(name="t" * 1_000)] * 100_000)
+    line = logged(CreateTopicsRequest(topics=topics), 19, caplog)
+    assert len(line) == LOGGED_REQUEST_CHARACTERS
+    assert topics.read <= LOGGED_REQUEST_CHARACTERS // LOGGED_NAME_CHARACTERS + 1
+    indexes = Counted(range(100_000))
+    logged(
+        OffsetFetchRequest(topics=(OffsetFetchRequest.Topic(partition_indexes=indexes),)), 9, caplog
+    )
+    assert indexes.read <= LOGGED_REQUEST_CHARACTERS

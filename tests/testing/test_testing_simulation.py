@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import subprocess
+import sys
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.structs import BrokerMetadata
 
+from penstock.testing.sim_aiokafka import SortedSet
 from penstock.testing.simulation import SimulatedCluster, SimulationError, simulate
 from penstock.world import World
 
@@ -73,6 +79,80 @@ def test_a_failure_has_the_seed_and_happens_again() -> None:
     assert first.seed == 5
     assert len(first.events) > 5
     assert first.events == second.events
+
+
+async def many_brokers(_world: World, _cluster: SimulatedCluster) -> list[list[int]]:
+    """Return the order in which aiokafka sees brokers without a rack."""
+    orders = []
+    for first in (1, 100):
+        metadata = ClusterMetadata(bootstrap_servers=["h:1"])
+        for node_id in range(first, first + 20):
+            metadata._brokers[node_id] = BrokerMetadata(node_id, f"broker{node_id}", 9092, None)
+        assert set(metadata.brokers()) == set(metadata._brokers.values())
+        orders.append([broker.nodeId for broker in metadata.brokers()])
+    return orders
+
+
+def test_the_order_of_brokers_does_not_depend_on_addresses() -> None:
+    """aiokafka chooses a random one of a set of tuples with None, whose hash is an address before
+    Python 3.12."""
+    orders = simulate(many_brokers, 1)
+    assert orders == [sorted(order, key=str) for order in orders]
+    assert not isinstance(ClusterMetadata().brokers(), SortedSet), "outside of a run"
+
+
+async def waits_for_moments(_world: World, cluster: SimulatedCluster) -> None:
+    async def wait() -> None:
+        for clock in (time.monotonic, asyncio.get_running_loop().time):
+            until = clock() + 0.001
+            while clock() <= until:
+                await asyncio.sleep(0)
+
+    await wait()
+    await cluster.machine("service").run(wait())
+
+
+def test_time_passes_while_a_program_computes() -> None:
+    """aiokafka's automatic commits wait like this."""
+    simulate(waits_for_moments, 1)
+
+
+async def timestamp_of_a_record(_world: World, cluster: SimulatedCluster) -> float:
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    await producer.start()
+    sent = await producer.send_and_wait("numbers", b"1")
+    await producer.stop()
+    return float(time.time() - sent.timestamp / 1000)
+
+
+def test_timestamps_of_records_are_virtual() -> None:
+    assert 0 <= simulate(timestamp_of_a_record, 1) < 60
+
+
+@pytest.mark.more
+def test_a_seed_runs_in_the_same_way_in_every_process() -> None:
+    """Addresses differ between processes, and the strings' hashes are fixed."""
+    command = [sys.executable, "-m", "tests.testing.simulated_group", "3"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    root = Path(__file__).parent.parent.parent
+    runs = [
+        subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True).stdout
+        for _run in range(3)
+    ]
+    assert runs[0].count(b"\n") > 100
+    assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize(("hash_seed", "is_told"), [(None, True), ("random", True), ("0", False)])
+def test_a_failure_says_how_to_repeat_it_in_another_process(
+    monkeypatch: pytest.MonkeyPatch, hash_seed: str | None, is_told: bool
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if hash_seed is not None:
+        monkeypatch.setenv("PYTHONHASHSEED", hash_seed)
+    with pytest.raises(SimulationError) as failed:
+        simulate(fails_late, 1)
+    assert ("set PYTHONHASHSEED=0" in str(failed.value)) == is_told
 
 
 def test_another_seed_has_other_faults() -> None:

@@ -7,22 +7,22 @@ makes.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from time import gmtime, monotonic, strftime
+from time import gmtime, strftime
 from typing import TextIO
 
+from penstock.cli.log_limit import RateLimit, partition_of
 from penstock.config import log_output_settings
 from penstock.config.node import NodeConfig
-from penstock.ids import TopicPartition
-from penstock.limits import LOG_REPEATS_S
 
 # What callers may add with `extra`.
 _FIELDS = ("partition", "epoch", "broker", "cause")
-_NEVER_LIMITED = ("penstock.request", "penstock.audit")
-_Key = tuple[str, int]
 
 
 def log_to(config: NodeConfig, file: Path | None) -> None:
@@ -30,7 +30,11 @@ def log_to(config: NodeConfig, file: Path | None) -> None:
     stream = None if file is not None else sys.stderr
     root = logging.getLogger()
     root.setLevel(logging.INFO)
-    root.addHandler(new_handler(config, file, stream))
+    handler = new_handler(config, file, stream)
+    root.addHandler(handler)
+    for limit in handler.filters:
+        if isinstance(limit, RateLimit):
+            atexit.register(limit.tell, math.inf)
     for warning in config.warnings:
         logging.getLogger("penstock").warning(warning)
 
@@ -41,13 +45,29 @@ def new_handler(config: NodeConfig, file: Path | None, stream: TextIO | None) ->
     handler.setFormatter((JsonFormatter if as_json else TextFormatter)(config.node_id))
     limit = config[log_output_settings.LOG_RATE_LIMIT]
     if limit:
-        handler.addFilter(RateLimit(limit))
+        handler.addFilter(RateLimit(limit, handler))
     return handler
 
 
 class TextFormatter(logging.Formatter):
+    """One line an event, and the indented lines of a traceback after it.
+
+    Messages and exceptions have names that clients choose. What is not printable in them is written
+    as an escape, so that no client can write a line of the log, or control a terminal.
+    """
+
     def __init__(self, node_id: int) -> None:
         super().__init__(f"%(asctime)s %(levelname)s [node {node_id}] %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message, record.asctime = record.getMessage(), self.formatTime(record)
+        lines = [_printable(self.formatMessage(record))]
+        # Not record.exc_text, which another handler may have formatted.
+        if record.exc_info:
+            lines += _indented(self.formatException(record.exc_info))
+        if record.stack_info:
+            lines += _indented(self.formatStack(record.stack_info))
+        return "\n".join(lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -66,11 +86,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        arguments = record.args if isinstance(record.args, tuple) else ()
-        for argument in arguments:
-            if isinstance(argument, TopicPartition):
-                event["partition"] = str(argument)
-                break
+        partition = partition_of(record)
+        if partition is not None:
+            event["partition"] = str(partition)
         for field in _FIELDS:
             value = getattr(record, field, None)
             if value is not None:
@@ -80,33 +98,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(event)
 
 
-class RateLimit(logging.Filter):
-    """Lets a number of lines of one place in the code pass in some seconds. The last one says that
-    further lines are left out, and the next one how many were."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-        # Per place: when its seconds began, and how many lines it logged since.
-        self._counts: dict[_Key, tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.name in _NEVER_LIMITED:
-            return True
-        key, now = (record.pathname, record.lineno), monotonic()
-        since, count = self._counts.get(key, (now, 0))
-        left_out = 0
-        if now >= since + LOG_REPEATS_S:
-            left_out, since, count = max(0, count - self._limit), now, 0
-        count += 1
-        self._counts[key] = since, count
-        if left_out:
-            _add(record, f"{left_out:,} lines like this one were left out before it")
-        if count == self._limit:
-            rest_s = since + LOG_REPEATS_S - now
-            _add(record, f"further lines like this one are left out for {rest_s:.0f} s")
-        return count <= self._limit
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
 
 
-def _add(record: logging.LogRecord, text: str) -> None:
-    record.msg, record.args = f"{record.getMessage()} ({text})", ()
+def _indented(text: str) -> Iterator[str]:
+    return (f"    {_printable(line)}" for line in text.split("\n"))

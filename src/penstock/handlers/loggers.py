@@ -7,12 +7,18 @@ TRACE is below Python's DEBUG. A change lasts until the process ends.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from penstock.limits import LOGGED_NAME_CHARACTERS
 
-Config = IncrementalAlterConfigsRequest.Resource.Config
+if TYPE_CHECKING:
+    # Not imported at run time: the server imports this module, and a node must start quickly.
+    from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+    Config = IncrementalAlterConfigsRequest.Resource.Config
 
 BROKER_LOGGER = 8
 ROOT = "root"
@@ -25,6 +31,11 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
+# Python has no name for it, and would write "Level 5".
+logging.addLevelName(TRACE, "TRACE")
+# What Java parses as an integer. Python refuses texts of thousands of digits with a ValueError.
+_NODE_ID = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>\d{1,10})")
+_NO_ID = 2**31
 _SET, _DELETE = 0, 1
 _OTHERS = {2: "APPEND operation", 3: "SUBTRACT operation"}
 
@@ -41,18 +52,36 @@ def check_node(node_id: int, name: str) -> None:
     """Raise INVALID_REQUEST unless the resource is this node."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-    if not name.isdecimal():
+    found = _NODE_ID.fullmatch(name)
+    received = int(found["sign"] + found["digits"]) if found else _NO_ID
+    if not -(2**31) <= received < 2**31:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {_cut(name)}"
         )
-    if int(name) != node_id:
+    if received != node_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected node id. Expected {node_id}, but received {int(name)}",
+            f"Unexpected node id. Expected {node_id}, but received {received}",
         )
 
 
-def alter(configs: Iterable[Config], *, validate_only: bool) -> None:
+def check_configs(configs: Sequence[Config]) -> None:
+    """Raise INVALID_REQUEST for a name that occurs twice or has no value, as Kafka does for every
+    type of resource before it looks at the levels (ConfigAdminManager.preprocess)."""
+    if len({config.name for config in configs}) != len(configs):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        config.name
+        for config in configs
+        if config.value is None and config.config_operation != _DELETE
+    ]
+    if nulls:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {_cut(', '.join(nulls))}"
+        )
+
+
+def alter(configs: Sequence[Config], *, validate_only: bool) -> None:
     """Set or delete the levels of loggers: all of them, or none if one is refused."""
     for config in configs:
         _check(config)
@@ -75,7 +104,7 @@ def _check(config: Config) -> None:
             ErrorCode.INVALID_REQUEST, f"{name} is not allowed for the BROKER_LOGGER resource"
         )
     if config.name != ROOT and config.name not in logging.root.manager.loggerDict:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {_cut(config.name)} does not exist!")
     if operation == _DELETE and config.name == ROOT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed"
@@ -83,9 +112,14 @@ def _check(config: Config) -> None:
     if operation == _SET and config.value not in _LEVELS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Cannot set the log level of {config.name} to {config.value} as it is not a supported "
-            f"log level. Valid log levels are {', '.join(sorted(_LEVELS))}",
+            f"Cannot set the log level of {config.name} to {_cut(config.value or '')} as it is not "
+            f"a supported log level. Valid log levels are {', '.join(sorted(_LEVELS))}",
         )
+
+
+def _cut(text: str) -> str:
+    """A client's text may be as long as the longest message that a response can have."""
+    return text if len(text) <= LOGGED_NAME_CHARACTERS else f"{text[:LOGGED_NAME_CHARACTERS]}…"
 
 
 def _logger(name: str) -> logging.Logger:

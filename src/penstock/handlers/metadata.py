@@ -28,6 +28,7 @@ from uuid import UUID
 
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.audit_log import log_change, quoted
 from penstock.handlers.authorized_operations import ResourceType, authorized_operations
 from penstock.handlers.context import Exclusive, RequestContext
 from penstock.handlers.encoded_topics import EncodedTopics, Form, Slices, next_slice
@@ -139,7 +140,7 @@ async def _respond_later(
             names += _names(parts, topics)
             await asyncio.sleep(0)
         if missing:
-            errors = await _create(parts, list(missing))
+            errors = await _create(parts, list(missing), context)
         else:
             for _ in range(_DISCONNECT_TURNS):
                 await asyncio.sleep(0)
@@ -155,11 +156,15 @@ def _slices_of(
         yield topics[start : start + METADATA_SLICE_TOPICS]
 
 
-async def _create(parts: Parts, missing: list[str]) -> CreationErrors:
+async def _create(parts: Parts, missing: list[str], context: RequestContext) -> CreationErrors:
     try:
-        return await parts.controllers.create_missing(missing)
+        errors = await parts.controllers.create_missing(missing)
     except KafkaError as error:
         return dict.fromkeys(missing, error)
+    created = [quoted(name) for name, error in errors.items() if error is None]
+    if created:
+        log_change(context, created, "created automatically")
+    return errors
 
 
 # Building the response

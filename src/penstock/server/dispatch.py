@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
+from penstock.handlers.audit_log import described
 from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.ids import Buffer
 from penstock.limits import DECODED_BYTES_PER_BYTE
@@ -169,11 +170,7 @@ class Dispatch:
 
 def describe(context: RequestContext) -> str:
     """Return the request's API, client and listener for the log."""
-    name = find_api(context.api_key).name
-    return (
-        f"while serving {name} v{context.version} of client {context.client_id!r} at "
-        f"{context.peer} on {context.listener_name}"
-    )
+    return f"while serving {described(context)}"
 
 
 def _read_header(

@@ -1,33 +1,40 @@
 """Two loggers of their own: `penstock.request` for requests, `penstock.audit` for changes.
 
-At DEBUG, `penstock.request` has a line for every request, at TRACE also its content, cut off. At
-INFO, `penstock.audit` has a line for every request that changes topics, configs, groups or the
+At DEBUG, `penstock.request` has a line for every request, at TRACE also the start of its content.
+At INFO, `penstock.audit` has a line for every request that changes topics, configs, groups or the
 cluster: who sent it, what it names, and the errors of the response. Values of configs are not
 logged, since some are secret. kafka-configs.sh changes the levels of a running node.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Iterator
-from itertools import islice
+import re
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from penstock.errors import ErrorCode
-from penstock.handlers.awaitables import then
+from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.audit_log import described, log_change, quoted
 from penstock.handlers.context import RequestContext
+from penstock.handlers.loggers import TRACE
 from penstock.ids import NO_UUID
-from penstock.limits import LOGGED_NAMES, LOGGED_REQUEST_CHARACTERS
-from penstock.protocol.apis import APIS, find_api
+from penstock.limits import (
+    AUDITED_COMMITS_S,
+    AUDITED_COMMITTERS,
+    LOGGED_NAME_CHARACTERS,
+    LOGGED_REQUEST_CHARACTERS,
+)
+from penstock.node.shards.marker_channel import SENDER
+from penstock.protocol.apis import APIS
 from penstock.protocol.schema import fields_of
+from penstock.server.request_content import content_of
 from penstock.server.request_measures import errors_of
 
 Handler = Callable[[Any, Any, RequestContext], object]
 
 requests = logging.getLogger("penstock.request")
-audit = logging.getLogger("penstock.audit")
 
-_TRACE = 5
 _AUDITED_NAMES = {
     "CreateTopics",
     "DeleteTopics",
@@ -39,13 +46,17 @@ _AUDITED_NAMES = {
     "AlterPartitionReassignments",
     "ElectLeaders",
     "DeleteGroups",
+    "OffsetCommit",
     "OffsetDelete",
     "UpdateFeatures",
     "UnregisterBroker",
     "AddRaftVoter",
     "RemoveRaftVoter",
+    "WriteTxnMarkers",
 }
 AUDITED = frozenset(api.key for api in APIS if api.name in _AUDITED_NAMES)
+_OFFSET_COMMIT, _WRITE_TXN_MARKERS = 8, 27
+_MARKER_SENDER = re.compile(SENDER.format(r"\d+"), re.ASCII)
 # Fields that say what a request is about.
 _NAMING = {
     "name",
@@ -60,6 +71,10 @@ _NAMING = {
     "voter_id",
     "partitions",
     "partition_index",
+    "partition_indexes",
+    "committed_offset",
+    "producer_id",
+    "transaction_result",
 }
 
 
@@ -67,38 +82,107 @@ def log_request(request: object, context: RequestContext, frame_bytes: int) -> N
     """Log a request that has arrived. Call it if `requests` is enabled for DEBUG."""
     requests.debug(
         "%s, %d bytes, correlation id %d",
-        _described(context),
+        described(context),
         frame_bytes,
         context.correlation_id,
     )
-    if requests.isEnabledFor(_TRACE):
-        text = repr(request)[:LOGGED_REQUEST_CHARACTERS]
-        requests.log(_TRACE, "correlation id %d: %s", context.correlation_id, text)
+    if requests.isEnabledFor(TRACE):
+        text = content_of(request, LOGGED_REQUEST_CHARACTERS)
+        requests.log(TRACE, "correlation id %d: %s", context.correlation_id, text)
 
 
 def audited(handler: Handler) -> Handler:
-    """Return a handler that also logs each request and its outcome to `audit`."""
+    """Return a handler that also logs each change and its outcome to `penstock.audit`. A request
+    that fails is logged too: it may have changed something before."""
+    commits = RepeatedCommits()
 
     def handle(parts: Any, request: Any, context: RequestContext) -> object:
-        def log(response: object) -> object:
-            if audit.isEnabledFor(logging.INFO):
-                names = list(islice(_names(request), LOGGED_NAMES + 1))
-                about = ", ".join(names[:LOGGED_NAMES]) + ("…" if len(names) > LOGGED_NAMES else "")
-                errors = sorted({ErrorCode(code).name for code in errors_of(response)})
-                outcome = ", ".join(errors) or "done"
-                audit.info("%s: %s: %s", _described(context), about or "-", outcome)
-            return response
-
-        return then(handler(parts, request, context), log)
+        left_out: int | None = 0
+        if context.api_key == _OFFSET_COMMIT:
+            left_out = None if request.member_id else commits.left_out(request, context)
+        elif context.api_key == _WRITE_TXN_MARKERS and _is_of_coordinator(parts, context):
+            left_out = None
+        if left_out is None:
+            return handler(parts, request, context)
+        note = f" ({left_out:,} more like this one were left out before it)" if left_out else ""
+        try:
+            response = handler(parts, request, context)
+            if inspect.isawaitable(response):
+                return _log_later(request, context, response, note)
+        except BaseException as error:
+            log_change(context, _names(request), _failure(error) + note)
+            raise
+        log_change(context, _names(request), _outcome(request, response) + note)
+        return response
 
     return handle
 
 
-def _described(context: RequestContext) -> str:
+class RepeatedCommits:
+    """Which commits of clients without a membership are left out of the audit log.
+
+    An admin client that resets the offsets of a group cannot be told from a consumer that is
+    assigned its partitions by hand and commits after each poll. So the first commit of a client for
+    a group is logged, and the next one AUDITED_COMMITS_S later.
+    """
+
+    def __init__(self) -> None:
+        # By group, client id and host: when a line was logged, and how many were left out since.
+        # Ordered by that time.
+        self.seen: dict[tuple[str, str, str], tuple[float, int]] = {}
+
+    def left_out(self, request: Any, context: RequestContext) -> int | None:
+        """Return how many commits were left out before this one; None if it is left out."""
+        names = request.group_id, context.client_id or "", context.peer.rpartition(":")[0]
+        group, client, host = (name[:LOGGED_NAME_CHARACTERS] for name in names)
+        key = group, client, host
+        since, count = self.seen.get(key, (None, 0))
+        if since is not None and context.received < since + AUDITED_COMMITS_S:
+            self.seen[key] = since, count + 1
+            return None
+        self.seen.pop(key, None)
+        if len(self.seen) >= AUDITED_COMMITTERS:
+            del self.seen[next(iter(self.seen))]
+        self.seen[key] = context.received, 0
+        return count
+
+
+def _is_of_coordinator(parts: Any, context: RequestContext) -> bool:
+    """Return True if a transaction coordinator sends markers, as it does for each transaction."""
     return (
-        f"{find_api(context.api_key).name} v{context.version} of client {context.client_id!r} at "
-        f"{context.peer} on {context.listener_name}"
+        context.listener_name == parts.config.inter_broker_listener_name
+        and _MARKER_SENDER.fullmatch(context.client_id or "") is not None
     )
+
+
+async def _log_later(
+    request: object, context: RequestContext, awaitable: Awaitable[object], note: str
+) -> object:
+    try:
+        response = await awaitable
+    except BaseException as error:
+        log_change(context, _names(request), _failure(error) + note)
+        raise
+    log_change(context, _names(request), _outcome(request, response) + note)
+    return response
+
+
+def _failure(error: BaseException) -> str:
+    """Return an outcome without the text of an error, which may have a value of a config."""
+    return f"failed: {error.code.name if isinstance(error, KafkaError) else type(error).__name__}"
+
+
+def _outcome(request: object, response: object) -> str:
+    outcome = ", ".join(sorted(map(_error_name, errors_of(response)))) or "done"
+    return f"validated only, {outcome}" if getattr(request, "validate_only", False) else outcome
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        # A controller of a later version may return it.
+        return f"error {code}"
 
 
 def _names(value: Any) -> Iterator[str]:
@@ -109,4 +193,9 @@ def _names(value: Any) -> Iterator[str]:
                 if element is not None:
                     yield from _names(element)
             elif field.name in _NAMING and element not in (None, "", NO_UUID):
-                yield str(element)
+                if isinstance(element, str):
+                    yield quoted(element)
+                elif field.name == "topic_id":
+                    yield str(element)
+                else:
+                    yield f"{field.name}={element}"

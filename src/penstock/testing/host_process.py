@@ -27,10 +27,11 @@ _END_WITHIN_S = 60.0
 # a file of a test could hide a module that the broker imports.
 _PROGRAM = """\
 import sys
+from pathlib import Path
 if sys.argv[1] not in sys.path:
     sys.path.insert(0, sys.argv[1])
 from penstock.testing.host import main
-sys.exit(main(int(sys.argv[2])))
+sys.exit(main(int(sys.argv[2]), Path(sys.argv[3])))
 """
 
 
@@ -45,7 +46,7 @@ class HostProcess:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-", dir=parent))
         self._lifeline, theirs = socket.socketpair()
         root = str(Path(__file__).parent.parent.parent)
-        # The program ignores the directory. It identifies the cluster in the output of ps.
+        # The directory also identifies the cluster in the output of ps.
         arguments = [root, str(theirs.fileno()), str(self.directory)]
         with theirs, (self.directory / "host.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -60,9 +61,8 @@ class HostProcess:
 
     def start(self, description: dict[str, Any]) -> None:
         """Tell the process which cluster to run."""
-        given = {"directory": str(self.directory), **description}
         try:
-            self._lifeline.sendall(json.dumps(given).encode() + b"\n")
+            self._lifeline.sendall(json.dumps(description).encode() + b"\n")
         except OSError:
             raise self._failed("ended before it started") from None
 

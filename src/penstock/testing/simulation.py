@@ -15,8 +15,10 @@ waiting takes no time. A library runs in it if it gets its connections from the 
 `create_connection` and has no threads: aiokafka does. `cluster.client()` is Penstock's own client.
 
 While a run lasts, `time`, `random` and `os.urandom` follow the simulation for code that runs in its
-event loop. The order of a set of strings does not: it depends on PYTHONHASHSEED, which must be the
-same for two processes to run a seed in the same way.
+event loop. Sets of futures and tasks have the same order in every run. The order of other sets does
+not follow from the seed: that of strings depends on PYTHONHASHSEED, which must be the same for two
+processes to run a seed in the same way, and that of objects without a hash of their own on their
+addresses.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from penstock.config.node import read_node_config
 from penstock.errors import KafkaError
 from penstock.sim.cluster.nodes import ClusterNode, build_nodes
 from penstock.sim.harness import quiet
+from penstock.testing import sim_aiokafka
 from penstock.testing.sim_faults import FAULTS, FaultSchedule
 from penstock.world import ProtocolFactory, World
 from penstock.world.sim import Node, Simulation, SimulationStuck
@@ -47,8 +50,12 @@ TEST_MACHINE = "test"
 _READY_WITHIN_S = 60.0
 _POLL_S = 0.05
 _PORT = 9092
+# How long a callback takes on a machine that is no broker. A program that waits until a moment has
+# passed (`while monotonic() <= deadline`, as in aiokafka's commits) would do so forever if time
+# stood still while it computes.
+_CALLBACK_S = 0.000_02
 # Timeouts in about Kafka's proportions, shorter, so that a run of some seconds has many events.
-# aiokafka's compiled code reads the real clock for the timestamps of records, which is later.
+# Compiled code may read the real clock for the timestamps of records, which is later.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id={node_id}
@@ -82,6 +89,11 @@ class SimulationError(AssertionError):
 
     def __init__(self, seed: int, problem: str, events: Sequence[str]) -> None:
         lines = [f"seed {seed}: {problem}", "what happened before:", *(f"  {e}" for e in events)]
+        if os.environ.get("PYTHONHASHSEED", "random") == "random":
+            lines.append(
+                "The order of sets of strings differs in each process: set PYTHONHASHSEED=0 to run "
+                "a seed in the same way in all of them."
+            )
         super().__init__("\n".join(lines))
         self.seed = seed
         self.events = tuple(events)
@@ -106,7 +118,7 @@ def simulate(
     cluster = SimulatedCluster(simulation, brokers, settings or {})
 
     async def main() -> T:
-        machine = simulation.node(TEST_MACHINE)
+        machine = cluster.machine(TEST_MACHINE)
         for node in cluster.nodes:
             node.start()
         await machine.run(cluster.wait_ready())
@@ -169,7 +181,11 @@ class SimulatedCluster:
     def machine(self, name: str) -> Node:
         """Return a machine for a service: `start` runs a coroutine on it, `crash` kills its
         process, `restart` allows another `start`."""
-        return self.simulation.node(name)
+        is_new = name not in self.simulation.nodes
+        machine = self.simulation.node(name)
+        if is_new:
+            machine.set_speed(_CALLBACK_S)
+        return machine
 
     @contextlib.asynccontextmanager
     async def client(self) -> Any:
@@ -270,6 +286,7 @@ def _simulated_modules(simulation: Simulation) -> Iterator[None]:
         (time, "perf_counter", clock("perf_counter", lambda node: node.clock.monotonic())),
         (os, "urandom", urandom),
         (simulation.loop, "create_connection", create_connection),
+        *sim_aiokafka.changes(lambda: machine() is not None),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _new in changed]
     state = random.getstate()

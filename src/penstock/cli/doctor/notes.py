@@ -11,9 +11,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
+from penstock.cli.doctor.pages import NodePage
 from penstock.cli.doctor.probe import CLIENT_ID
 from penstock.client.client import Client
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, ProtocolError
 from penstock.health.observations import (
     Broker,
     BrokerDefaults,
@@ -60,6 +61,8 @@ class Notes:
     nodes: dict[int, Node] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     unseen: list[Unseen] = field(default_factory=list)
+    # By the id of the node.
+    pages: dict[int, NodePage] = field(default_factory=dict)
     # Partitions whose last stable offset did not move, and is below the high watermark.
     held: list[TopicPartition] = field(default_factory=list)
     # Whether `topics` has all topics of the cluster.
@@ -74,6 +77,9 @@ class Notes:
             self.unseen.append(Unseen(subject, f"no answer within {timeout_s:g} s"))
         except KafkaError as error:
             self.unseen.append(Unseen(subject, error.message))
+        except (ProtocolError, OSError, ValueError, LookupError) as error:
+            # A broker of another make, or a client of one, may send what we do not expect.
+            self.unseen.append(Unseen(subject, str(error) or repr(error)))
 
     def live_leaders(self) -> dict[TopicPartition, int]:
         """Return the leaders of the partitions whose leaders answer here."""
@@ -86,6 +92,13 @@ class Notes:
 
     def observation(self, now_ms: int) -> Observation:
         self._add_metadata_fetches()
+        for broker_id, page in self.pages.items():
+            if broker_id in self.brokers:
+                self.brokers[broker_id] = replace(
+                    self.brokers[broker_id],
+                    clock_ahead_ms=page.clock_ahead_ms,
+                    flushes=page.flushes,
+                )
         return Observation(
             now_ms,
             self.zone,

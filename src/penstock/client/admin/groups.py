@@ -14,7 +14,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
 from penstock.client.errors import check, error_of
 from penstock.client.routing import Coordinators, by_topic
-from penstock.errors import ErrorCode, KafkaError
+from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import TopicPartition
 from penstock.protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -50,12 +50,16 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
+    """`assignment_error` says why the assignment cannot be read. `assignment` is empty then, even
+    if the member has partitions."""
+
     id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
     epoch: int | None = None
+    assignment_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,18 +310,30 @@ async def _describe_classic(connection: Connection, group_id: str) -> GroupDescr
     check(group.error_code, group.error_message or f"cannot describe group {group_id}")
     if group.group_state == "Dead":  # Older brokers report a missing group as Dead.
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
-    members = tuple(
-        MemberDescription(
-            member.member_id,
-            member.group_instance_id,
-            member.client_id,
-            member.client_host,
-            _decode_assignment(member.member_assignment) if group.protocol_type == CONSUMER else (),
-        )
-        for member in group.members
-    )
+    members = tuple(_describe_member(member, group.protocol_type) for member in group.members)
     return GroupDescription(
         group_id, "Classic", group.group_state, group.protocol_data, connection.address, members
+    )
+
+
+def _describe_member(
+    member: DescribeGroupsResponse.Group.Member, protocol_type: str
+) -> MemberDescription:
+    assignment: tuple[TopicPartition, ...] = ()
+    problem = ""
+    if protocol_type == CONSUMER:
+        try:
+            assignment = _decode_assignment(member.member_assignment)
+        except ProtocolError as error:
+            # Brokers take any bytes from the leader of a group.
+            problem = str(error)
+    return MemberDescription(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        assignment,
+        assignment_error=problem,
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         WriteTxnMarkersResponse,
     )
 
+# The client id of a coordinator. The audit log leaves out the markers of coordinators by it.
+SENDER = "broker-{}-txn-marker-sender"
 _CONNECT_TIMEOUT_S = 2.0
 
 
@@ -49,7 +51,7 @@ class MarkerChannel:
             self._connection = await open_connection(
                 self._world,
                 *address,
-                client_id=f"broker-{self._node_id}-txn-marker-sender",
+                client_id=SENDER.format(self._node_id),
                 connect_timeout_s=_CONNECT_TIMEOUT_S,
                 request_timeout_s=self._timeout_s,
             )
