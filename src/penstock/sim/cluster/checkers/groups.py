@@ -43,7 +43,8 @@ _DEFINITE_REFUSALS = (
     "STALE_MEMBER_EPOCH",
     "FENCED_MEMBER_EPOCH",
 )
-_EXPULSIONS = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH")
+_FENCED = "FENCED_MEMBER_EPOCH"
+_EXPULSIONS = ("UNKNOWN_MEMBER_ID", _FENCED)
 # The sender is not a member: it was expelled, or the static member before it has not left.
 _NOT_A_MEMBER = (*_EXPULSIONS, "UNRELEASED_INSTANCE_ID")
 
@@ -147,7 +148,8 @@ def members_that_are_heard_stay(history: History) -> Iterator[Violation]:
 def _is_heard(
     earlier: list[HeartbeatAnswered], last: HeartbeatAnswered, elections: list[float]
 ) -> bool:
-    """Whether the same coordinator answered without interruption for almost a session timeout."""
+    """Whether the same coordinator answered without interruption for almost a session timeout. A
+    member that got errors may have missed two new member epochs, and is fenced then."""
     begin = last.at - _HEARD_FOR_S
     if any(begin <= at <= last.at for at in elections):
         return False
@@ -159,6 +161,7 @@ def _is_heard(
         len(recent) > 1
         and all(event.broker == last.broker for event in recent)
         and not any(event.error in _NOT_A_MEMBER for event in recent)
+        and (last.error != _FENCED or not any(event.error for event in recent))
         and all(event.at - event.sent < _ANSWERED_WITHIN_S for event in recent)
         and all(after - before < _HEARD_EVERY_S for before, after in pairwise(times))
     )
