@@ -17,6 +17,7 @@ BENCHMARKS = {
     "curves": ["bench.curves"],
     "groups": ["bench.groups"],
     "many": ["bench.many"],
+    "metrics": ["bench.metrics"],
     "spark": ["bench.spark"],
     "transactions": ["bench.transactions"],
 }
