@@ -588,6 +588,12 @@ REMEMBERED_END_OFFSETS = 48
 # Records per scrape whose timestamps are read from other brokers. Each takes a fetch of a batch,
 # which may have a megabyte. What was read is kept; the next scrapes ask for the others.
 SCRAPED_REMOTE_RECORDS = 50
+# A coordinator ends a transaction after transaction.max.timeout.ms at the latest. One that is open
+# for this much longer is late: no coordinator knows it. Kafka's LATE_TRANSACTION_BUFFER_MS.
+LATE_TRANSACTION_MS = 300_000
+# Markers of transactions that a scrape skips to find the first record after a committed offset. If
+# more follow each other, the next scrape goes on.
+SCRAPED_MARKERS = 5
 # Elements of an array in a response whose error codes are counted.
 COUNTED_ERRORS = 1_000
 # The head of an HTTP request, which Prometheus sends with some 300 bytes.

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from penstock.cli import COMMANDS, build
 from penstock.cli.confirmation import confirm
 from penstock.cli.examples import EXAMPLES
-from penstock.cli.output import print_table
+from penstock.cli.output import print_json, print_line, print_table
+from penstock.cli.session import fail
 
 ALL = {f"{word} {name}".strip() for word, names in COMMANDS.items() for name in names}
 # Its examples are in its description.
@@ -111,7 +112,28 @@ def test_a_table_in_a_pipe_is_plain_and_on_a_terminal_it_is_coloured_and_safe(
     assert "\x1b[32mlive" in shown
     assert " 1  " in shown
     assert "\x1b]" not in shown
-    assert "?]0;evil?" in shown
+    assert r"\x1b]0;evil\x07" in shown
+
+
+def test_what_clients_name_forges_no_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe often ends at a terminal."""
+    print_table(["CLIENT", "LAG"], [["a\nb  0", "7"], ["\x1b[2J", "8"], ["\udc80é", "9"]])
+    print_line("group \x1b[2J\r\u202e")
+    assert capsys.readouterr().out.splitlines() == [
+        "CLIENT   LAG",
+        r"a\nb  0  7",
+        r"\x1b[2J  8",
+        r"\udc80é  9",
+        r"group \x1b[2J\r\u202e",
+    ]
+    print_json({"client": "\x1b[2J"})
+    assert json.loads(capsys.readouterr().out) == {"client": "\x1b[2J"}
+
+
+def test_an_error_that_names_things_is_safe(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        fail("groups describe", "group \x1b[2J does not exist")
+    assert capsys.readouterr().err == "penstock groups describe: group ?[2J does not exist\n"
 
 
 # With a broker

@@ -124,6 +124,84 @@ def test_a_mistake(seen: Observation, code: str, level: Level) -> None:
     assert findings[code].todos
 
 
+def of_two(**fields: Any) -> Observation:
+    """A cluster of two brokers, whose topic has two replicas unless the fields tell another."""
+    fields = {"replication_factor": 2, "partitions": 1, **fields}
+    name = TopicPartition("payments", 0)
+    replicas = (1, 2)[: fields["replication_factor"]]
+    return healthy(
+        brokers={1: broker(1), 2: broker(2)},
+        partitions={name: partition(name, replicas=replicas, isr=replicas)},
+        topics={"payments": topic(**fields)},
+        quorum=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "level", "todo"),
+    [
+        (
+            {"replication_factor": 1, "min_insync": 1},
+            "replication-factor-1",
+            Level.WARNING,
+            "raise the replication factor to 2 ",
+        ),
+        ({"min_insync": 2}, "min-insync-equals-factor", Level.NOTE, "add a third broker"),
+        ({"min_insync": 1}, "min-insync-1", Level.NOTE, "add a third broker"),
+        (
+            {"replication_factor": 1, "min_insync": 1, "has_own_configs": False},
+            "auto-created-topic",
+            Level.NOTE,
+            "default.replication.factor=2 ",
+        ),
+    ],
+)
+def test_the_advice_for_two_brokers_can_be_followed(
+    fields: dict[str, Any], code: str, level: Level, todo: str
+) -> None:
+    finding = found(of_two(**fields))[code]
+    assert finding.level is level
+    assert todo in finding.todos[0]
+    assert "factor to 3 with" not in finding.todos[0]
+
+
+def with_cordons(*cordons: tuple[bool, ...] | None, **fields: Any) -> Observation:
+    """A cluster whose brokers have such log directories, or do not say what they have."""
+    directories = [
+        None if each is None else tuple(LogDir("/data", cordoned=cordoned) for cordoned in each)
+        for each in cordons
+    ]
+    return healthy(
+        brokers={
+            number: broker(number, log_dirs=each, **fields)
+            for number, each in enumerate(directories, start=1)
+        }
+    )
+
+
+def test_a_cluster_in_which_no_broker_accepts_replicas() -> None:
+    seen = with_cordons((True,), (True, True), (True,))
+    finding = found(seen)["no-broker-accepts-replicas"]
+    assert set(found(seen)) == {finding.code}
+    assert finding.level is Level.PROBLEM
+    assert "brokers 1, 2 and 3 are cordoned" in words(seen)[finding.code]
+    assert "penstock brokers undrain 1 2 3" in finding.todos[0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "codes"),
+    [
+        pytest.param(with_cordons((True,), (False,), (False,)), {"broker-cordoned"}, id="one"),
+        pytest.param(with_cordons((True,), None, (True,)), {"broker-cordoned"}, id="not known"),
+        pytest.param(with_cordons((True, False), (False,), (False,)), set(), id="a directory"),
+    ],
+)
+def test_cordoned_brokers_beside_others(seen: Observation, codes: set[str]) -> None:
+    findings = found(seen)
+    assert set(findings) == codes
+    assert all(finding.level is Level.NOTE for finding in findings.values())
+
+
 def test_a_topic_that_a_client_created() -> None:
     seen = with_topic(partitions=1, replication_factor=1, min_insync=1, has_own_configs=False)
     assert set(found(seen)) == {"replication-factor-1", "auto-created-topic"}

@@ -122,6 +122,10 @@ def test_a_group_that_does_not_progress(seen: Group, code: str, level: Level) ->
         ),
         pytest.param(group(members=(), named=False), id="empty, and nobody asks for it"),
         pytest.param(
+            group(members=(ALICE, replace(ALICE, client_id="bob", partitions=None))),
+            id="a member whose assignment cannot be read",
+        ),
+        pytest.param(
             group(GroupOffset(900, 900, LOG, 910, unread_age_ms=4_000)), id="between two commits"
         ),
         pytest.param(

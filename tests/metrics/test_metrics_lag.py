@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,8 @@ from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples, page
 from penstock.metrics.turn import Turn
 from penstock.node.metrics.lag import LagSource
+from penstock.records.batch import BatchHeader, read_header
+from penstock.records.build import build_batch
 from tests.metrics.scrape import Page, parsed, value
 
 NOW_MS = 3_601_000
@@ -45,13 +47,18 @@ class Log:
         self.timestamp, self.cold, self.damaged = timestamp, cold, damaged
         self.start_offset = 0
         self.reads = 0
+        self.markers: Container[int] = ()
+        self.looked_at: list[int] = []
         self.directory = SimpleNamespace(path="/logs", failure=None)
 
-    def timestamp_at(self, _offset: int, *, at_once: bool) -> int:
+    def header_at(self, offset: int, *, at_once: bool) -> BatchHeader:
         assert at_once
         if self.cold:
             raise NotInMemory(self.warm)
-        return self.timestamp
+        self.looked_at.append(offset)
+        records = [(None, b"", (), self.timestamp)]
+        control = offset in self.markers
+        return read_header(build_batch(records, base_offset=offset, control=control))
 
     def warm(self) -> None:
         self.reads += 1
@@ -212,6 +219,35 @@ def test_the_age_is_that_of_the_first_record_that_retention_left() -> None:
     assert value(lags.scrape(), "penstock_group_lag_seconds", group="a") == 3_600.0
     replica.log.start_offset, replica.log.timestamp = 5, 3_591_000
     assert value(lags.scrape(), "penstock_group_lag_seconds", group="a") == 10.0
+
+
+def test_a_group_that_has_read_all_records_before_a_marker_has_no_lag_in_seconds() -> None:
+    """It commits the offset after each record, as commitSync(offset + 1) in Java does."""
+    (name,) = names(1)
+    replica = Replica(Log(1_000), high_watermark=8)
+    replica.log.markers = (7,)
+    lags = Lags({"a": {name: 7}}, {name: replica})
+    for _ in range(2):
+        found = lags.scrape()
+        assert value(found, "penstock_group_lag", group="a") == 1
+        assert value(found, "penstock_group_lag_seconds", group="a") == 0
+    assert replica.log.looked_at == [7], "the marker is remembered"
+    # The next transaction: its first record is at offset 8.
+    replica.high_watermark, replica.log.timestamp = 10, NOW_MS - 20_000
+    assert value(lags.scrape(), "penstock_group_lag_seconds", group="a") == 20.0
+    assert replica.log.looked_at == [7, 8]
+
+
+def test_a_scrape_skips_some_of_many_markers_and_the_next_goes_on() -> None:
+    (name,) = names(1)
+    replica = Replica(Log(1_000), high_watermark=100)
+    replica.log.markers = range(99)
+    lags = Lags({"a": {name: 1}}, {name: replica})
+    scrapes = 0
+    while known(lags.scrape()) == 0:
+        scrapes += 1
+        assert len(replica.log.looked_at) == scrapes * limits.SCRAPED_MARKERS
+    assert replica.log.looked_at == list(range(1, 100))
 
 
 @pytest.mark.parametrize(("is_remote", "walks"), [(False, 3), (True, 3)])

@@ -21,7 +21,7 @@ from prometheus_client.utils import floatToGoString
 from penstock.limits import SCRAPED_SAMPLES_PER_STEP
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measure import counter, gauge, histogram
-from penstock.metrics.samples import Samples, page
+from penstock.metrics.samples import Samples, Series, page
 from penstock.metrics.turn import Turn
 from tests.metrics.scrape import parsed
 
@@ -133,9 +133,15 @@ def test_a_page_of_many_samples_is_written_in_several_turns() -> None:
     assert len(parsed(text.decode())) == 10_000
 
 
-def bounded(samples: Samples, names: list[str], turn: Turn | None = None) -> list[str]:
+def bounded(
+    samples: Samples,
+    names: list[str],
+    turn: Turn | None = None,
+    series: Series | None = None,
+) -> list[str]:
     async def collect() -> list[str]:
-        return [name async for name in samples.bounded(names, turn or Turn(Clock()))]
+        chosen = samples.bounded(dict.fromkeys(names), series or Series(), turn or Turn(Clock()))
+        return [name async for name in chosen]
 
     return asyncio.run(collect())
 
@@ -146,6 +152,22 @@ def test_names_beyond_the_limit_have_no_series_and_are_counted() -> None:
     assert samples.dropped == 0
     assert bounded(samples, ["c", "a", "b"]) == ["a", "b"]
     assert samples.dropped == 1
+
+
+def test_names_keep_their_series_when_others_come() -> None:
+    """A client that makes groups with names such as !0000 cannot take the series of others."""
+    series = Series()
+    real = [f"group-{number}" for number in range(5)]
+    hostile = [f"!{number:04}" for number in range(1_000)]
+    assert bounded(Samples(max_series=10), real, series=series) == real
+    chosen = bounded(Samples(max_series=10), hostile + real, series=series)
+    assert chosen == real + hostile[:5]
+    # A name that is gone leaves its place.
+    assert bounded(Samples(max_series=10), hostile + real[1:], series=series) == [
+        *real[1:],
+        *hostile[:6],
+    ]
+    assert len(series.names) == 10
 
 
 def test_the_names_of_100_000_groups_are_chosen_in_several_turns() -> None:

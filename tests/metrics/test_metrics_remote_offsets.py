@@ -4,7 +4,7 @@ timestamp of the record where they do not reach."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +98,7 @@ class Leaders:
         self.now_ms = 10_000_000
         self.errors: dict[int, Exception] = {}
         self.fetched: list[TopicPartition] = []
+        self.markers: Container[int] = ()
         self.listed: list[int] = []
         clock = SimpleNamespace(now_ms=lambda: self.now_ms, monotonic=lambda: 0.0)
         world: Any = SimpleNamespace(clock=clock)
@@ -149,7 +150,9 @@ class Leaders:
             found = part(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         else:
             batch = build_batch(
-                [(None, b"x", (), self.now_ms - age_s * 1000)], base_offset=wanted.fetch_offset
+                [(None, b"x", (), self.now_ms - age_s * 1000)],
+                base_offset=wanted.fetch_offset,
+                control=wanted.fetch_offset in self.markers,
             )
             found = part(records=memoryview(batch))
         response = FetchResponse.Response(topic=topic.topic, partitions=(found,))
@@ -207,13 +210,44 @@ def test_the_age_of_a_group_that_has_stopped_grows_with_time(interval_s: int) ->
             age_s = leaders.remote.age_s(NAME, 105)
             assert age_s is not None
             assert abs(age_s - at_s) <= 1
-    assert not leaders.fetched
+    assert leaders.fetched == [NAME] * 2, "once for each offset, to tell a marker from a record"
 
 
 def test_a_group_without_a_lag_costs_no_fetch() -> None:
     leaders = Leaders({NAME: (0, 100, 600)})
     leaders.scrape({NAME: [100]})
     assert not leaders.fetched
+
+
+@pytest.mark.parametrize("is_seen", [False, True], ids=["older", "estimated"])
+def test_a_group_that_has_read_all_records_before_a_marker_has_no_age(is_seen: bool) -> None:
+    leaders = Leaders({NAME: (0, 99, 600)})
+    leaders.markers = (99,)
+    if is_seen:
+        leaders.scrape({NAME: [99]})
+    leaders.logs[NAME] = (0, 100, 600)
+    for _ in range(4):
+        leaders.now_ms += 60_000
+        leaders.scrape({NAME: [99]})
+    assert leaders.remote.age_s(NAME, 99) == 0
+    assert leaders.fetched == [NAME]
+    # The next transaction.
+    leaders.logs[NAME] = (0, 110, 600)
+    leaders.scrape({NAME: [99]})
+    leaders.now_ms += 10_000
+    leaders.scrape({NAME: [99]})
+    assert leaders.remote.age_s(NAME, 99) == 10.0
+
+
+def test_a_scrape_skips_some_of_many_markers_and_the_next_goes_on() -> None:
+    leaders = Leaders({NAME: (0, 100, 600)})
+    leaders.markers = range(99)
+    scrapes = 0
+    while leaders.remote.age_s(NAME, 1) != 600.0:
+        assert len(leaders.fetched) == scrapes * limits.SCRAPED_MARKERS
+        leaders.scrape({NAME: [1]})
+        scrapes += 1
+    assert len(leaders.fetched) == 99
 
 
 def test_retention_has_removed_the_record() -> None:

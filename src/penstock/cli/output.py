@@ -45,9 +45,17 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, separators=(",", ":")), flush=True)
 
 
+def escaped(text: str) -> str:
+    """Replace control characters by escapes such as \\n and \\x1b. Clients choose their ids and the
+    names of groups; a terminal would execute them, and a line break would be another row."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def print_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table. In a pipe, cells are separated by at least two blanks."""
-    cells = list(rows)
+    cells = [[escaped(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for line in table(heading, cells):
             print(line)
@@ -60,7 +68,7 @@ def print_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_line(text: str) -> None:
     """Print a line that names things which a stranger may have named."""
-    print(printable(text) if sys.stdout.isatty() else text)
+    print(escaped(text))
 
 
 def rich_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

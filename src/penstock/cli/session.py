@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 
 from penstock.errors import KafkaError
+from penstock.health.wording import printable
 
 if TYPE_CHECKING:
     from penstock.client.client import Client
@@ -92,7 +93,7 @@ def exit_on_closed_pipe() -> NoReturn:
 
 
 def fail(command: str, reason: str) -> NoReturn:
-    print(f"penstock {command}: {' '.join(reason.split())}", file=sys.stderr)
+    print(printable(f"penstock {command}: {' '.join(reason.split())}"), file=sys.stderr)
     raise typer.Exit(1)
 
 

@@ -136,10 +136,13 @@ def _offsets(group: Group) -> Iterator[Finding]:
 
 
 def _idle(seen: Observation, group: Group) -> Iterator[Finding]:
-    idle = [member for member in group.members if not member.partitions]
+    idle = [member for member in group.members if member.partitions == 0]
     if not idle or any(state in REBALANCING for state in group.states):
         return
-    assigned = sum(member.partitions for member in group.members)
+    counts = [member.partitions for member in group.members if member.partitions is not None]
+    if len(counts) < len(group.members):
+        return
+    assigned = sum(counts)
     clients = listed([f"{member.client_id} on {member.host}" for member in idle])
     yield _finding(
         group,

@@ -11,6 +11,8 @@ from penstock.health.findings import Finding, Level, Reason
 from penstock.health.observations import Observation, Topic
 from penstock.health.wording import brokers, counted
 
+# The replication factor that survives the failure of a broker while another one is maintained.
+_FACTOR = 3
 # Kafka's guideline for replicas of one broker.
 MANY_REPLICAS = 4_000
 # One partition has one leader, and one consumer per group. Above this rate they limit the topic.
@@ -21,7 +23,7 @@ def check_mistakes(seen: Observation) -> Iterator[Finding]:
     several = len(seen.brokers) > 1
     for topic in seen.topics.values():
         if several:
-            yield from _replication(topic)
+            yield from _replication(topic, len(seen.brokers))
         yield from _settings(topic)
     if several:
         yield from _auto_created(seen)
@@ -38,24 +40,29 @@ def check_mistakes(seen: Observation) -> Iterator[Finding]:
         )
 
 
-def _replication(topic: Topic) -> Iterator[Finding]:
+def _replication(topic: Topic, broker_count: int) -> Iterator[Finding]:
     factor, required = topic.replication_factor, topic.min_insync
+    is_pair = broker_count == 2
     if factor == 1:
         yield _of_topic(
             topic,
             "replication-factor-1",
             Level.WARNING,
             "has one replica: it is not available while its broker is down, and lost with its disk",
-            "raise the replication factor to 3 with kafka-reassign-partitions.sh",
+            f"raise the replication factor to {min(broker_count, _FACTOR)} with "
+            "kafka-reassign-partitions.sh",
         )
     elif required is not None and required == factor:
         yield _of_topic(
             topic,
             "min-insync-equals-factor",
-            Level.WARNING,
+            Level.NOTE if is_pair else Level.WARNING,
             f"has min.insync.replicas {required} and replication factor {factor}: any broker that "
             "stops makes it refuse writes with acks=all",
-            "set min.insync.replicas to one less than the replication factor",
+            "add a third broker, then raise the replication factor to 3. With "
+            "min.insync.replicas 1, acks=all may acknowledge a record that one broker has"
+            if is_pair
+            else "set min.insync.replicas to one less than the replication factor",
         )
     elif required == 1 and not topic.internal:
         yield _of_topic(
@@ -64,7 +71,8 @@ def _replication(topic: Topic) -> Iterator[Finding]:
             Level.WARNING if factor > 2 else Level.NOTE,
             f"has min.insync.replicas 1 and replication factor {factor}: acks=all may acknowledge "
             "a record that only the leader has",
-            "set min.insync.replicas to 2, with replication factor 3",
+            f"{'add a third broker, then ' if is_pair else ''}set min.insync.replicas to 2, with "
+            "replication factor 3",
         )
 
 
@@ -117,7 +125,8 @@ def _auto_created(seen: Observation) -> Iterator[Finding]:
                 "auto-created-topic",
                 Level.NOTE,
                 "has all default settings, as a topic that a client creates by using its name",
-                "set auto.create.topics.enable=false, or default.replication.factor=3 and "
+                "set auto.create.topics.enable=false, or "
+                f"default.replication.factor={min(len(seen.brokers), _FACTOR)} and "
                 "num.partitions, and create topics on purpose",
             )
 

@@ -210,10 +210,13 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """`partitions` is None if it is not known how many the member has: its assignment cannot be
+    read, because the group has a protocol of its own."""
+
     id: str
     client_id: str
     host: str
-    partitions: int
+    partitions: int | None
 
 
 @dataclass(frozen=True, slots=True)

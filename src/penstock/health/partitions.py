@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from penstock.health.causes import broker_causes, departed_ms
 from penstock.health.findings import Finding, Level, Reason
 from penstock.health.history import is_current
-from penstock.health.observations import EventKind, NodeState, Observation, Partition
+from penstock.health.observations import Broker, EventKind, NodeState, Observation, Partition
 from penstock.health.wording import brokers, counted
 
 # Brokers whose reasons a chain has; more than these fail together.
@@ -59,7 +59,50 @@ def check_brokers(seen: Observation) -> Iterator[Finding]:
                     "is offline",
                     broker_causes(seen, broker.id),
                 )
+    yield from _cordoned(seen)
     yield from _logged_directories(seen)
+
+
+def _cordoned(seen: Observation) -> Iterator[Finding]:
+    """A broker whose online log directories are all cordoned gets no replicas. One that did not
+    say so may get some."""
+    live = [broker for broker in seen.brokers.values() if not broker.fenced]
+    closed = [broker.id for broker in live if _is_cordoned(broker)]
+    if closed and len(closed) == len(live):
+        yield Finding(
+            "no-broker-accepts-replicas",
+            Level.PROBLEM,
+            ("the cluster",),
+            "has no broker that accepts new replicas",
+            (
+                Reason(
+                    "topics",
+                    "no topic can be created, nor __consumer_offsets and __transaction_state when "
+                    "they are first used",
+                ),
+                Reason(
+                    "cordoned",
+                    f"the log directories of {brokers(closed)} are cordoned",
+                    f"penstock brokers undrain {' '.join(map(str, closed))}, or set "
+                    "cordoned.log.dirs of a broker to fewer of its directories",
+                ),
+            ),
+        )
+        return
+    if closed:
+        yield Finding(
+            "broker-cordoned",
+            Level.NOTE,
+            tuple(f"broker {broker_id}" for broker_id in closed),
+            "accepts no new replicas",
+            (Reason("cordoned", "the log directories are cordoned"),),
+            f"to give replicas again: penstock brokers undrain {' '.join(map(str, closed))}",
+        )
+
+
+def _is_cordoned(broker: Broker) -> bool:
+    online = [each for each in broker.log_dirs or () if not each.error]
+    return bool(online) and all(each.cordoned for each in online)
 
 
 def _logged_directories(seen: Observation) -> Iterator[Finding]:

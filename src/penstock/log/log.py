@@ -222,14 +222,12 @@ class Log:
         )
 
     @guarded
-    def timestamp_at(self, offset: int, *, at_once: bool = False) -> int | None:
-        """Return about the timestamp of the first record at or after an offset: None if there is no
-        such record, -1 if it has no timestamp. With at_once, raises NotInMemory instead of blocking
-        on the disk."""
+    def header_at(self, offset: int, *, at_once: bool = False) -> BatchHeader | None:
+        """Return the header of the first batch that ends at or after an offset; None if the offset
+        is not in the log. With at_once, raises NotInMemory instead of blocking on the disk."""
         if not self.start_offset <= offset < self.end_offset:
             return None
-        header = self.segments.header_at(offset, at_once=at_once)
-        return None if header is None else header.timestamp_at(offset)
+        return self.segments.header_at(offset, at_once=at_once)
 
     @guarded
     def batch_start(self, offset: int) -> int:

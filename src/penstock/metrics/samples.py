@@ -8,7 +8,7 @@ compare both.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from math import isinf, isnan
 
 from penstock.limits import SCRAPED_PARTITIONS_PER_STEP, SCRAPED_SAMPLES_PER_STEP
@@ -17,6 +17,27 @@ from penstock.metrics.measure import Measure
 from penstock.metrics.turn import Turn
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Series:
+    """The names that have series of their own. They keep them: whoever makes many topics or groups
+    cannot take those of others. Places that are free go to the first names in alphabetical order,
+    so that each scrape has the same ones."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+
+    async def choose(
+        self, names: Mapping[str, object], listed: list[str], count: int, turn: Turn
+    ) -> list[str]:
+        """Return some of the names. `listed` has them all in a list."""
+        kept = [name for name in self.names if name in names][:count]
+        free, first = count - len(kept), list[str]()
+        for start in range(0, len(listed) if free else 0, SCRAPED_SAMPLES_PER_STEP):
+            some = listed[start : start + SCRAPED_SAMPLES_PER_STEP]
+            first = sorted([*first, *(name for name in some if name not in self.names)])[:free]
+            await turn.pause()
+        return kept + first
 
 
 class Samples:
@@ -56,13 +77,16 @@ class Samples:
         """Add families that are in the text format already."""
         self.texts.append(text)
 
-    async def bounded(self, names: Iterable[str], turn: Turn) -> AsyncIterator[str]:
-        """Yield the names that get series of their own, with pauses: all, or the first in
-        alphabetical order, so that each scrape has the same ones."""
+    async def bounded(
+        self, names: Mapping[str, object], series: Series, turn: Turn
+    ) -> AsyncIterator[str]:
+        """Yield the names that get series of their own, with pauses: all, or some. `series` is that
+        of the last scrape, and becomes that of this one."""
         chosen = list(names)
         if len(chosen) > self.max_series:
             self.dropped += len(chosen) - self.max_series
-            chosen = await _first(chosen, self.max_series, turn)
+            chosen = await series.choose(names, chosen, self.max_series, turn)
+        series.names = dict.fromkeys(chosen)
         for start in range(0, len(chosen), SCRAPED_PARTITIONS_PER_STEP):
             for name in chosen[start : start + SCRAPED_PARTITIONS_PER_STEP]:
                 yield name
@@ -88,15 +112,6 @@ async def page(samples: Samples, turn: Turn) -> bytes:
             del lines[:SCRAPED_SAMPLES_PER_STEP]
             await turn.pause()
     return b"".join((*texts, *samples.texts))
-
-
-async def _first(names: list[str], count: int, turn: Turn) -> list[str]:
-    """Return the first names in alphabetical order."""
-    first: list[str] = []
-    for start in range(0, len(names), SCRAPED_SAMPLES_PER_STEP):
-        first = sorted(first + names[start : start + SCRAPED_SAMPLES_PER_STEP])[:count]
-        await turn.pause()
-    return first
 
 
 def label_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:

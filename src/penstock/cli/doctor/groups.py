@@ -121,7 +121,12 @@ async def _describe(client: Client, look: GroupLook) -> None:
     described: GroupDescription = await client.groups.describe_group(look.id)
     look.states.append(described.state)
     look.members = tuple(
-        Member(member.id, member.client_id, member.host, len(member.assignment))
+        Member(
+            member.id,
+            member.client_id,
+            member.host,
+            None if member.assignment_error else len(member.assignment),
+        )
         for member in described.members
     )
 

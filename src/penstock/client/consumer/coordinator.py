@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from penstock.client.admin.groups import CONSUMER, ConsumerGroupMetadata
 from penstock.client.connection import Connection
 from penstock.client.errors import check
 from penstock.client.routing import Coordinators, by_topic
-from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import TopicPartition
+from penstock.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.ids import Buffer, TopicPartition
 from penstock.protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -24,6 +25,8 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
 _RANGE = "range"
 # LeaveGroup v3 replaces the member id by a list of members.
@@ -142,8 +145,8 @@ class ConsumerCoordinator:
         if joined.leader != joined.member_id or joined.skip_assignment:
             return ()
         subscriptions = {
-            member.member_id: decode_consumer_protocol(
-                ConsumerProtocolSubscription, member.metadata
+            member.member_id: self._decoded(
+                ConsumerProtocolSubscription, member.metadata, f"member {member.member_id!r}"
             ).topics
             for member in joined.members
         }
@@ -173,12 +176,24 @@ class ConsumerCoordinator:
         check(response.error_code, f"SyncGroup failed for group {self._group_id}")
         if not response.assignment:
             return []
-        decoded = decode_consumer_protocol(ConsumerProtocolAssignment, response.assignment)
+        decoded = self._decoded(ConsumerProtocolAssignment, response.assignment, "the leader")
         return [
             TopicPartition(topic.topic, index)
             for topic in decoded.assigned_partitions
             for index in topic.partitions
         ]
+
+    def _decoded(self, cls: type[T], data: Buffer, sender: str) -> T:
+        """Decode what another member sent. The coordinator passes any bytes on. As in Kafka's
+        consumer, `poll` raises an error; the next one joins again."""
+        try:
+            return decode_consumer_protocol(cls, data)
+        except ProtocolError as error:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {self._group_id}: what {sender} of the group sent cannot be read: {error}. "
+                "All members must be Kafka consumers; use another group id for other clients.",
+            ) from error
 
     async def _send_heartbeats(self) -> None:
         """Send heartbeats until a rejoin is needed.

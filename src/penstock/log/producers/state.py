@@ -323,6 +323,13 @@ class ProducerStates:
         yet."""
         return self.unstable.first_offset
 
+    def oldest_open_ms(self) -> int | None:
+        """Return the timestamp of the last batch of the open transaction that began first; None if
+        there is none or the batch has no timestamp."""
+        producer_id = self.unstable.oldest_producer
+        timestamp = -1 if producer_id is None else self.producers[producer_id].last_timestamp
+        return None if timestamp < 0 else timestamp
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were idle for long and have no open transaction."""
         for producer_id, producer in list(self.producers.items()):

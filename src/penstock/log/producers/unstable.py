@@ -70,6 +70,11 @@ class UnstableTransactions:
         """The first offset of the open transactions."""
         return next(iter(self._open.values()), None)
 
+    @property
+    def oldest_producer(self) -> int | None:
+        """The producer of the open transaction with the first offset."""
+        return next(iter(self._open), None)
+
     def _find_first(self) -> None:
         first_open, first = self.first_open, min(self._unreplicated, default=None)
         if first is None or (first_open is not None and first_open < first):

@@ -40,8 +40,10 @@ BROKERS = gauge(
 )
 ELECTIONS = counter(
     "leader_elections",
-    "Leaders that this node elected for partitions while it was the active controller.",
-    "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs",
+    (
+        "Leaders that this node elected for partitions while it was the active controller; before "
+        "KRaft, LeaderElectionRateAndTimeMs."
+    ),
 )
 UNCLEAN_ELECTIONS = counter(
     "unclean_leader_elections",
@@ -86,5 +88,4 @@ METADATA_APPLIED = gauge(
 METADATA_LAG = gauge(
     "metadata_apply_lag",
     "Committed records of the metadata log that this node has not applied.",
-    "kafka.server:type=broker-metadata-metrics,attribute=last-applied-record-lag-ms",
 )

@@ -22,8 +22,11 @@ GROUP_MEMBERS = gauge(
 )
 REBALANCES = counter(
     "group_rebalances",
-    "Rebalances that groups of this broker have begun, by protocol.",
-    "kafka.server:type=group-coordinator-metrics,attribute=group-completed-rebalance-count",
+    (
+        "Rebalances that groups of this broker have begun, by protocol. Those of classic groups "
+        "Kafka counts when they are completed (group-completed-rebalance-count)."
+    ),
+    "kafka.server:type=group-coordinator-metrics,attribute=consumer-group-rebalance-count",
     ("protocol",),
 )
 COMMITTED_OFFSETS = gauge(
@@ -81,6 +84,14 @@ TRANSACTIONS = gauge(
 TRANSACTION_AGE = gauge(
     "transaction_oldest_seconds",
     "Age of the oldest transaction that is open or whose markers are being written; 0 if none is.",
+)
+LATE_TRANSACTION_PARTITIONS = gauge(
+    "partitions_with_late_transactions",
+    (
+        "Partitions that this broker leads with a transaction that is open although its last "
+        "record is older than transaction.max.timeout.ms and 5 minutes: no coordinator ends it."
+    ),
+    "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount",
 )
 OPEN_TRANSACTION_PARTITIONS = gauge(
     "partitions_with_open_transactions",

@@ -184,7 +184,7 @@ LOG_END = gauge(
 HIGH_WATERMARK = gauge(
     "high_watermark",
     "The high watermark.",
-    "kafka.cluster:type=Partition,name=HighWatermark,topic={topic},partition={partition}",
+    "",
     _PER_PARTITION,
 )
 LOG_SEGMENTS = gauge(
@@ -211,7 +211,6 @@ LOG_RECOVERY_SECONDS = gauge(
 LOGS_RECOVERED = gauge(
     "logs_recovered",
     "Logs that were checked batch by batch at the start, after an unclean shutdown.",
-    "kafka.log:type=LogManager,name=remainingLogsToRecover",
 )
 DAMAGED_LOGS = gauge("damaged_logs", "Logs with damaged files, which need an operator.")
 
@@ -223,7 +222,6 @@ COMPACTIONS = counter(
 COMPACTION_SECONDS = counter(
     "compaction_seconds",
     "Time of completed compactions.",
-    "kafka.log:type=LogCleaner,name=max-clean-time-secs",
 )
 COMPACTION_BYTES = counter(
     "compaction_bytes",
@@ -235,7 +233,6 @@ COMPACTION_RECORDS_REMOVED = counter(
 COMPACTIONS_FAILED = counter(
     "compactions_failed",
     "Compactions that ended without a result: the log changed, or the disk failed.",
-    "kafka.log:type=LogCleaner,name=DeadThreadCount",
 )
 UNCLEANABLE = gauge(
     "uncleanable_partitions",

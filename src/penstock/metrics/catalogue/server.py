@@ -79,7 +79,7 @@ CONNECTIONS_REFUSED = counter(
 CONNECTIONS_CLOSED = counter(
     "connections_closed",
     "Connections that the node closed: idle ones, peers that stalled, and broken requests.",
-    _SOCKET.format("connection-close-total"),
+    "",
     ("reason",),
 )
 CONNECTION_PAUSES = counter(

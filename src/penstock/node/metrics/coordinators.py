@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.limits import SCRAPED_PARTITIONS_PER_STEP
 from penstock.metrics.catalogue import coordinators as names
-from penstock.metrics.samples import Samples
+from penstock.metrics.samples import Samples, Series
 from penstock.metrics.turn import Turn
 from penstock.node.shards.groups import Groups
 from penstock.node.shards.transactions import Transactions
@@ -25,6 +25,7 @@ class GroupSource:
         # moves to another broker, so that what a machine had is remembered.
         self._seen: WeakKeyDictionary[GroupMachine, tuple[int, int]] = WeakKeyDictionary()
         self._rebalances = [0, 0]
+        self._series = Series()
 
     async def __call__(self, samples: Samples, turn: Turn) -> None:
         states: Counter[tuple[str, str]] = Counter()
@@ -40,7 +41,7 @@ class GroupSource:
                     await turn.pause()
         for (kind, state), count in states.items():
             samples.add(names.GROUPS, count, kind, state)
-        async for group_id in samples.bounded(members, turn):
+        async for group_id in samples.bounded(members, self._series, turn):
             samples.add(names.GROUP_MEMBERS, members[group_id], group_id)
         samples.add(names.COMMITTED_OFFSETS, offsets)
         samples.add(names.REBALANCES, self._rebalances[0], "classic")

@@ -16,11 +16,10 @@ from penstock.ids import TopicPartition
 from penstock.limits import SCRAPED_PARTITIONS_PER_STEP, SCRAPED_SAMPLES_PER_STEP
 from penstock.metrics.catalogue import coordinators as names
 from penstock.metrics.reads import Reads
-from penstock.metrics.samples import Samples, label_text
+from penstock.metrics.samples import Samples, Series, label_text
 from penstock.metrics.turn import Turn
-from penstock.node.metrics.local_times import LocalTimes
+from penstock.node.metrics.local_times import LocalTimes, Wanted
 from penstock.node.metrics.remote_offsets import RemoteOffsets
-from penstock.node.partition.partition import Partition
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
 from penstock.world import World
@@ -68,13 +67,11 @@ class _GroupLag:
 
 
 class _Local(NamedTuple):
-    """A partition with an in-sync replica in which a group has a lag. `first` is the first offset
+    """A partition with an in-sync replica in which a group has a lag. `first` is the first record
     that is not committed and has not been removed."""
 
     group: _GroupLag
-    name: TopicPartition
-    partition: Partition
-    first: int
+    first: Wanted
     lag: int
 
 
@@ -99,6 +96,7 @@ class LagSource:
         self._replicas = replicas
         self._remote = remote
         self._local_times = LocalTimes(world.clock, reads)
+        self._series = Series()
 
     async def __call__(self, samples: Samples, turn: Turn) -> None:
         groups, local, remote = await self._positions(samples, turn)
@@ -138,7 +136,7 @@ class LagSource:
         groups: list[_GroupLag] = []
         local: list[_Local] = []
         remote: list[_Remote] = []
-        async for group_id in samples.bounded(offsets, turn):
+        async for group_id in samples.bounded(offsets, self._series, turn):
             group = _GroupLag(group_id)
             groups.append(group)
             # A copy: the group may commit during a pause.
@@ -176,22 +174,20 @@ class LagSource:
                 if self._replicas.exists(name):
                     remote.append(_Remote(group, name, offset))
                 continue
-            lag = partition.high_watermark - offset
-            if lag > 0:
+            end = partition.high_watermark
+            if offset < end:
                 # Retention may have removed the records after the committed offset.
-                first = max(offset, partition.log.start_offset)
-                local.append(_Local(group, name, partition, first, lag))
+                start = max(offset, partition.log.start_offset)
+                local.append(_Local(group, Wanted(name, partition, start, end), end - offset))
             elif adds_partitions or name[0] != added:
                 added = name[0]
                 group.add(samples, name, 0, 0.0)
 
     async def _add_local(self, samples: Samples, turn: Turn, local: list[_Local]) -> None:
-        await self._local_times.refresh(
-            [(each.name, each.partition, each.first) for each in local], turn
-        )
+        await self._local_times.refresh([each.first for each in local], turn)
         for number, each in enumerate(local, 1):
-            age_s = self._local_times.age_s(each.name, each.first)
-            each.group.add(samples, each.name, each.lag, age_s)
+            age_s = self._local_times.age_s(each.first)
+            each.group.add(samples, each.first.name, each.lag, age_s)
             if number % SCRAPED_PARTITIONS_PER_STEP == 0:
                 await turn.pause()
 

@@ -11,14 +11,16 @@ from functools import partial
 from itertools import islice
 from math import inf
 
+from penstock.config.transaction_settings import TRANSACTION_MAX_TIMEOUT_MS
 from penstock.ids import TopicPartition
-from penstock.limits import SCRAPED_PARTITIONS_PER_STEP
+from penstock.limits import LATE_TRANSACTION_MS, SCRAPED_PARTITIONS_PER_STEP
 from penstock.metrics.catalogue import coordinators
 from penstock.metrics.catalogue import partitions as names
 from penstock.metrics.reads import Reads
-from penstock.metrics.samples import Samples, label_text
+from penstock.metrics.samples import Samples, Series, label_text
 from penstock.metrics.turn import Turn
 from penstock.node.fetch.fetches import Fetches
+from penstock.node.metadata import MetadataView
 from penstock.node.partition.counts import TopicTraffic
 from penstock.node.partition.leader import LeaderRole
 from penstock.node.partition.partition import Partition
@@ -29,9 +31,11 @@ Partitions = Iterable[tuple[TopicPartition, Partition]]
 
 
 class _Totals:
-    """What the walk over the partitions adds up."""
+    """What the walk over the partitions adds up. A transaction is late if it is open and its last
+    record is older than `late_before_ms`."""
 
-    def __init__(self) -> None:
+    def __init__(self, late_before_ms: int) -> None:
+        self.late_before_ms = late_before_ms
         self.leaders = 0
         self.under_replicated = 0
         self.under_min_isr = 0
@@ -41,6 +45,7 @@ class _Totals:
         self.damaged = 0
         self.waiting = 0
         self.open_transactions = 0
+        self.late_transactions = 0
         self.max_lag = 0
         self.topic_bytes: dict[str, int] = {}
         self.directory_bytes: dict[str, int] = {}
@@ -82,8 +87,12 @@ class _Totals:
             # A log without files never had a record.
             if is_on_disk:
                 unstable = log.producers.unstable.first_offset
-                if unstable is not None and unstable < partition.high_watermark:
-                    self.open_transactions += 1
+                if unstable is not None:
+                    if unstable < partition.high_watermark:
+                        self.open_transactions += 1
+                    oldest_ms = log.producers.oldest_open_ms()
+                    if oldest_ms is not None and oldest_ms < self.late_before_ms:
+                        self.late_transactions += 1
         self.leaders += leaders
         self.at_min_isr += at_min_isr
 
@@ -98,14 +107,25 @@ class _Totals:
 
 
 class PartitionSource:
-    def __init__(self, world: World, replicas: Replicas, fetches: Fetches, reads: Reads) -> None:
+    def __init__(
+        self,
+        world: World,
+        metadata: MetadataView,
+        replicas: Replicas,
+        fetches: Fetches,
+        reads: Reads,
+    ) -> None:
         self._world = world
+        self._metadata = metadata
         self._replicas = replicas
         self._fetches = fetches
         self._reads = reads
+        self._sizes = Series()
+        self._traffic = Series()
 
     async def __call__(self, samples: Samples, turn: Turn) -> None:
-        totals = _Totals()
+        max_timeout_ms: int = self._metadata.broker_config[TRANSACTION_MAX_TIMEOUT_MS]
+        totals = _Totals(self._world.clock.now_ms() - max_timeout_ms - LATE_TRANSACTION_MS)
         # A copy: partitions may come and go during a pause.
         partitions = dict(self._replicas.partitions)
         walks: list[Callable[[Partitions], None]] = [totals.add]
@@ -121,7 +141,7 @@ class PartitionSource:
             totals.offline += await self._count_unopened(turn)
         self._add_replication(samples, totals, len(partitions))
         self._add_logs(samples, totals)
-        async for topic in samples.bounded(totals.topic_bytes, turn):
+        async for topic in samples.bounded(totals.topic_bytes, self._sizes, turn):
             samples.add(names.TOPIC_LOG_SIZE, totals.topic_bytes[topic], topic)
         await self._add_traffic(samples, turn)
         await self._add_volumes(samples)
@@ -154,6 +174,7 @@ class PartitionSource:
         add(names.PURGATORY, self._fetches.delayed_count, "Fetch")
         add(names.FETCH_SESSIONS, len(self._fetches.sessions))
         add(coordinators.OPEN_TRANSACTION_PARTITIONS, totals.open_transactions)
+        add(coordinators.LATE_TRANSACTION_PARTITIONS, totals.late_transactions)
         now = self._world.clock.monotonic()
         throttles = replicas.throttles
         for side, throttle in (
@@ -190,7 +211,7 @@ class PartitionSource:
         # Both at one time: a topic that is deleted during a pause is in one of them.
         topics, total = dict(counts.topics), TopicTraffic()
         total.add(counts.deleted)
-        async for topic in samples.bounded(topics, turn):
+        async for topic in samples.bounded(topics, self._traffic, turn):
             traffic = topics[topic]
             add(names.BYTES_IN, traffic.bytes_in, topic)
             add(names.MESSAGES_IN, traffic.messages_in, topic)

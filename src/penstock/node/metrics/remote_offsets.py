@@ -4,7 +4,8 @@ The lag of a group is computed by its coordinator, which need not have a replica
 that the group reads. At each scrape it asks their leaders for the end offsets, with ListOffsets.
 The times at which the end of a log passed an offset tell about how old the record at that offset
 is. The age of a record that is older than the first scrape is in its timestamp: one fetch reads the
-batch from the leader, once for each committed offset.
+batch from the leader, once for each committed offset. A fetch also tells markers of transactions,
+which are no records, where a group stays at an offset.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.client.connection import Connection, open_connection
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.ids import NO_TIMESTAMP, Buffer, TopicPartition
 from penstock.limits import (
     SCRAPE_REMOTE_S,
+    SCRAPED_MARKERS,
     SCRAPED_PARTITIONS_PER_STEP,
     SCRAPED_REMOTE_PARTITIONS,
     SCRAPED_REMOTE_RECORDS,
@@ -28,7 +30,7 @@ from penstock.metadata.image import NO_LEADER
 from penstock.metrics.turn import Turn
 from penstock.node.metadata import MetadataView
 from penstock.node.metrics.end_offsets import EndOffsets
-from penstock.records.batch import MAGIC, read_header
+from penstock.records.batch import MAGIC, BatchHeader, read_header
 from penstock.world import World
 
 if TYPE_CHECKING:
@@ -48,6 +50,16 @@ _FETCH_WAIT_MS = 200
 _Record = tuple[TopicPartition, int]
 
 
+class _First(NamedTuple):
+    """The first record after a committed offset. Between the committed offset and `offset` there
+    are only markers. `appended_ms` is None if it is not known, -1 if the record has no timestamp.
+    `is_read` is True if it is known that there is no marker at the offset."""
+
+    offset: int
+    appended_ms: int | None
+    is_read: bool
+
+
 class RemoteOffsets:
     def __init__(self, world: World, node_id: int, metadata: MetadataView) -> None:
         self._world = world
@@ -55,9 +67,8 @@ class RemoteOffsets:
         self._metadata = metadata
         self._connections: dict[int, Connection] = {}
         self._ends: dict[TopicPartition, EndOffsets] = {}
-        # When the records at committed offsets were appended, in milliseconds: estimated when they
-        # had just been, or read from leaders. -1 if a record has no timestamp.
-        self._times: dict[_Record, int] = {}
+        # The times are estimated when records have just been appended, or read from leaders.
+        self._firsts: dict[_Record, _First] = {}
         # How many timestamps were asked for: the next scrape begins with others.
         self._asked = 0
 
@@ -87,16 +98,20 @@ class RemoteOffsets:
                 for leader, names in by_leader.items()
             )
         )
-        missing = await self._remember(found, wanted, turn)
-        if missing:
-            await self._read_times(missing, deadline)
+        unread = await self._remember(found, wanted, turn)
+        if unread:
+            await self._read(unread, deadline)
         return found
 
     def age_s(self, name: TopicPartition, offset: int) -> float | None:
         """Return the age of the first record that is not committed, in seconds. If the record is
-        older than the first scrape, and its timestamp is not read yet, it is at least that old."""
-        appended_ms = self._times.get((name, offset))
-        if appended_ms is None and (ends := self._ends.get(name)) is not None:
+        older than the first scrape, and its timestamp is not read yet, it is at least that old. 0
+        if only markers follow."""
+        first, ends = self._firsts.get((name, offset)), self._ends.get(name)
+        if first is not None and ends is not None and first.offset >= ends.last:
+            return 0.0
+        appended_ms = None if first is None else first.appended_ms
+        if appended_ms is None and ends is not None:
             appended_ms = ends.since_ms
         if appended_ms is None or appended_ms < 0:
             return None
@@ -109,9 +124,10 @@ class RemoteOffsets:
         turn: Turn,
     ) -> list[_Record]:
         """Remember the end offsets of this scrape, and when the records at committed offsets were
-        appended. Return the records of which the end offsets do not tell it."""
-        times, self._times = self._times, {}
-        missing: list[_Record] = []
+        appended. Return the records to read: the end offsets do not tell their time, or a former
+        scrape has seen the committed offset, at which there may be a marker."""
+        firsts, self._firsts = self._firsts, {}
+        unread: list[_Record] = []
         now_ms = self._world.clock.now_ms()
         for number, (name, offsets) in enumerate(wanted.items(), 1):
             end, ends, is_same = found.get(name), self._ends.get(name), True
@@ -121,20 +137,19 @@ class RemoteOffsets:
                 is_same = ends.last <= end
                 ends.add(end, now_ms)
                 ends.forget_before(min(offsets))
-            for offset in offsets:
+            for offset in set(offsets):
                 if end is not None and offset >= end:
                     continue
                 record = name, offset
-                appended_ms = times.get(record) if is_same else None
-                if appended_ms is None and ends is not None:
-                    appended_ms = ends.appended_ms(offset)
-                if appended_ms is not None:
-                    self._times[record] = appended_ms
-                elif end is not None:
-                    missing.append(record)
+                before = firsts.get(record) if is_same else None
+                first = _estimated(before or _First(offset, None, False), ends)
+                self._firsts[record] = first
+                is_due = first.appended_ms is None or before is not None
+                if end is not None and first.offset < end and not first.is_read and is_due:
+                    unread.append(record)
             if number % SCRAPED_PARTITIONS_PER_STEP == 0:
                 await turn.pause()
-        return missing
+        return unread
 
     def _leader_of(self, name: TopicPartition) -> int | None:
         topic = self._metadata.image.topics.get(name.topic)
@@ -180,46 +195,64 @@ class RemoteOffsets:
 
     # Timestamps
 
-    async def _read_times(self, missing: list[_Record], deadline: float) -> None:
-        """Read timestamps of some records. The next scrape begins after them, so that records whose
-        leaders do not answer do not keep it from the others."""
-        start = self._asked % len(missing)
-        some = (missing[start:] + missing[:start])[:SCRAPED_REMOTE_RECORDS]
+    async def _read(self, unread: list[_Record], deadline: float) -> None:
+        """Read the batches of some records. The next scrape begins after them, so that records
+        whose leaders do not answer do not keep it from the others."""
+        start = self._asked % len(unread)
+        some = (unread[start:] + unread[:start])[:SCRAPED_REMOTE_RECORDS]
         self._asked += len(some)
         by_leader: dict[int, list[_Record]] = {}
         for name, offset in some:
             if (leader := self._leader_of(name)) is not None:
                 by_leader.setdefault(leader, []).append((name, offset))
         await asyncio.gather(
-            *(self._read_times_of(leader, each, deadline) for leader, each in by_leader.items())
+            *(self._read_of(leader, each, deadline) for leader, each in by_leader.items())
         )
 
-    async def _read_times_of(self, leader: int, records: list[_Record], deadline: float) -> None:
+    async def _read_of(self, leader: int, records: list[_Record], deadline: float) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 for record in records:
-                    timestamp = await self._timestamp(leader, *record)
-                    if timestamp is not None:
-                        self._times[record] = timestamp
+                    await self._read_first(leader, record)
         except (KafkaError, ProtocolError, OSError, TimeoutError) as error:
             logger.info(
                 "no timestamps of %d partitions of broker %d: %r", len(records), leader, error
             )
 
-    async def _timestamp(self, leader: int, name: TopicPartition, offset: int) -> int | None:
-        """Return about the timestamp of the first record at or after an offset: -1 if it has none,
-        None if it cannot be read."""
+    async def _read_first(self, leader: int, record: _Record) -> None:
+        """Read the first record after a committed offset, and skip markers. The estimate of when it
+        was appended is kept."""
+        first, name, end = self._firsts[record], record[0], self._ends[record[0]].last
+        for _ in range(SCRAPED_MARKERS):
+            if first.offset >= end:
+                return
+            header = await self._header(leader, name, first.offset)
+            if header is None:
+                return
+            if header.magic != MAGIC or not header.is_control:
+                appended_ms = first.appended_ms
+                if appended_ms is None:
+                    appended_ms = (
+                        header.timestamp_at(first.offset) if header.magic == MAGIC else NO_TIMESTAMP
+                    )
+                self._firsts[record] = _First(first.offset, appended_ms, True)
+                return
+            # A response that does not advance would be read again and again.
+            first = _First(max(header.next_offset, first.offset + 1), None, False)
+            first = self._firsts[record] = _estimated(first, self._ends[name])
+
+    async def _header(self, leader: int, name: TopicPartition, offset: int) -> BatchHeader | None:
+        """Return the header of the first batch at or after an offset; None if it cannot be read."""
         found = await self._fetch(leader, name, offset)
         if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # Retention has removed the records after the committed offset.
             start = (await self._list_offsets(leader, (name,), _EARLIEST)).get(name)
             if start is None or start <= offset:
                 return None
-            found, offset = await self._fetch(leader, name, start), start
+            found = await self._fetch(leader, name, start)
         if found is None or found.error_code or not found.records:
             return None
-        header = read_header(cast("Buffer", found.records))
-        return header.timestamp_at(offset) if header.magic == MAGIC else NO_TIMESTAMP
+        return read_header(cast("Buffer", found.records))
 
     async def _fetch(
         self, leader: int, name: TopicPartition, offset: int
@@ -253,6 +286,13 @@ class RemoteOffsets:
                 request_timeout_s=SCRAPE_REMOTE_S,
             )
         return connection
+
+
+def _estimated(first: _First, ends: EndOffsets | None) -> _First:
+    """Estimate from end offsets when a record was appended, if it is not known."""
+    if first.appended_ms is not None or ends is None:
+        return first
+    return first._replace(appended_ms=ends.appended_ms(first.offset))
 
 
 def _list_request(names: Iterable[TopicPartition], which: int) -> ListOffsetsRequest:

@@ -73,7 +73,7 @@ def _sources(
         sources.append(ControllerSource(controller.quorum, controller.controller))
     if config.is_broker:
         sources += [
-            PartitionSource(world, broker.replicas, broker.fetches, reads),
+            PartitionSource(world, broker.metadata, broker.replicas, broker.fetches, reads),
             GroupSource(broker.groups),
             TransactionSource(world.clock, broker.transactions),
             LagSource(world, config.node_id, broker.groups, broker.replicas, remote, reads),
