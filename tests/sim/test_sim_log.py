@@ -13,7 +13,11 @@ import pytest
 from penstock.log import flush, truncation
 from penstock.sim.harness import InvariantViolated, quiet
 from penstock.sim.log.run import run_log
-from penstock.sim.planted.log import deleted_logs_leave_their_offsets
+from penstock.sim.planted import PlantedBug
+from penstock.sim.planted.log import (
+    aborted_transactions_are_not_synced,
+    deleted_logs_leave_their_offsets,
+)
 from penstock.world import Disk, File
 from tests.sim.seeds import Seeds, seeds_of
 
@@ -53,13 +57,16 @@ def test_a_missing_sync_is_caught(
             run_log(seed)
 
 
-def test_a_planted_bug_is_caught() -> None:
-    with (
-        quiet(),
-        deleted_logs_leave_their_offsets(),
-        pytest.raises(InvariantViolated, match="the checkpoint lists the high watermark"),
-    ):
-        run_log(3)
+@pytest.mark.parametrize(
+    ("bug", "seed", "violation"),
+    [
+        (deleted_logs_leave_their_offsets, 3, "the checkpoint lists the high watermark"),
+        (aborted_transactions_are_not_synced, 8, "the indexes have the aborted transactions"),
+    ],
+)
+def test_a_planted_bug_is_caught(bug: PlantedBug, seed: int, violation: str) -> None:
+    with quiet(), bug(), pytest.raises(InvariantViolated, match=violation):
+        run_log(seed)
 
 
 def test_digests_do_not_depend_on_the_hash_seed() -> None:

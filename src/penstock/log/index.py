@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 from penstock.ids import Buffer
 from penstock.log.files import OpenFiles
 from penstock.records.batch import CorruptBatch
+from penstock.world import File
 
 # Entries of a sealed index that are read together: 4 KB of an offset index, 6 KB of a time index.
 BLOCK_ENTRIES = 512
@@ -290,6 +291,11 @@ class TxnIndex:
             TXN_ENTRY.pack(_VERSION, *txn), len(entries) * TXN_ENTRY.size
         )
         entries.append(txn)
+
+    @property
+    def file(self) -> File | None:
+        """The file; None if there is none."""
+        return self._files.get(self.path) if self._files.disk.exists(self.path) else None
 
     def truncate(self, offset: int) -> None:
         """Remove the transactions that ended at or after an offset."""

@@ -212,6 +212,9 @@ def _recover_segment(
     if rewrite and problem is None:
         segment.file.truncate(segment.size)
     segment.save_indexes()
+    if (index := segment.txn_index.file) is not None:
+        # It may have been written again below the recovery point, where no flush syncs it.
+        index.sync()
     return problem
 
 

@@ -115,9 +115,9 @@ class Truncations:
             log.make_files()
         with self._failing(log), truncating(disk, log.path):
             change()
-            await self._world.offload.thread(
-                _cut_and_sync, disk, log.path, log.active.file, log.active.size
-            )
+            active = log.active
+            files = [file for file in (active.file, active.txn_index.file) if file is not None]
+            await self._world.offload.thread(_cut_and_sync, disk, log.path, files, active.size)
 
     @contextlib.contextmanager
     def _failing(self, log: Log) -> Iterator[None]:
@@ -129,6 +129,7 @@ class Truncations:
                 raise log.directory.fail(f"truncating {log.partition}", error) from error
 
 
-def _cut_and_sync(disk: Disk, directory: str, file: File, size: int) -> None:
-    file.truncate(size)
-    sync_log(disk, directory, [file], [directory])
+def _cut_and_sync(disk: Disk, directory: str, files: list[File], size: int) -> None:
+    """Cut the first file, which is a segment, to a size. The others are cut already."""
+    files[0].truncate(size)
+    sync_log(disk, directory, files, [directory])

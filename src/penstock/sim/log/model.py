@@ -1,5 +1,5 @@
-"""Checks a recovered log against what was appended to it and reported synced (rules 1, 4, 6, 20,
-21).
+"""Checks a recovered log against what was appended to it and reported synced (rules 1, 4, 6, 15,
+20, 21).
 
 It reads as a client does: whole batches, with their checksums verified.
 """
@@ -95,6 +95,7 @@ class LogModel:
             batch for batch in self.history if batch.end_offset <= log.start_offset
         ] + recovered
         self._check_producers(log)
+        self._check_aborted(log)
         self.appending, self.truncating = None, False
 
     def check_high_watermark(self, high_watermark: int) -> None:
@@ -142,6 +143,36 @@ class LogModel:
                     f"the state of producer {producer_id} is {known}, but a replay of its batches "
                     f"gives {producer}"
                 )
+
+    def _check_aborted(self, log: Log) -> None:
+        """Check the indexes of aborted transactions against a replay (rule 15). A transaction may
+        have begun in a segment that was deleted."""
+        first_offset = log.segments[0].base_offset
+        started: dict[int, int] = {}
+        # Producer id and offset of the marker -> the first offset.
+        replayed: dict[tuple[int, int], int] = {}
+        for batch in (batch for batch in self.history if batch.base_offset >= first_offset):
+            header = read_header(batch.data)
+            producer = header.producer_id
+            if header.is_control:
+                start, marker = started.pop(producer, None), end_marker(header, batch.data)
+                if start is not None and marker is not None and not marker.committed:
+                    replayed[producer, batch.base_offset] = start
+            elif header.is_transactional:
+                started.setdefault(producer, batch.base_offset)
+        indexed = {
+            (txn.producer_id, txn.last_offset): txn.first_offset
+            for txn in log.aborted_transactions(first_offset, log.end_offset)
+        }
+        wrong = [key for key, start in replayed.items() if indexed.get(key, start + 1) > start]
+        wrong += [
+            key for key, start in indexed.items() if key not in replayed and start >= first_offset
+        ]
+        if wrong:
+            raise InvariantViolated(
+                f"the indexes have the aborted transactions {indexed}, but a replay gives "
+                f"{replayed}: {wrong}"
+            )
 
     def check_damaged(self, log: Log) -> None:
         """Check a log after a flipped bit: a reader that verifies CRCs accepts only batches that

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import KafkaError
 from penstock.log import directory, moving
+from penstock.log.index import TxnIndex
 from penstock.log.log import Log
 from penstock.log.producers.state import ProducerStates
 from penstock.log.saved_offsets import SavedOffsets
@@ -50,6 +51,11 @@ def deleted_logs_leave_their_offsets() -> AbstractContextManager[None]:
     return replaced(SavedOffsets, "deleted", lambda _original: lambda _offsets, _partition: None)
 
 
+def aborted_transactions_are_not_synced() -> AbstractContextManager[None]:
+    """Recovery and truncation leave the index of aborted transactions in the page cache."""
+    return replaced(TxnIndex, "file", lambda _original: property(lambda _index: None))
+
+
 # What each needs of a run: a flipped bit in a sealed segment, then a retention check or a choice
 # for compaction; a follower that truncates under idempotent load; EMFILE from the drive; a restart
 # during a move to another log directory, and a truncation before it.
@@ -61,4 +67,4 @@ PLANTED_LOG = (
 )
 
 # Bugs that runs of log stores catch.
-PLANTED_STORE = (deleted_logs_leave_their_offsets,)
+PLANTED_STORE = (deleted_logs_leave_their_offsets, aborted_transactions_are_not_synced)
