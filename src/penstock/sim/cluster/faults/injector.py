@@ -28,6 +28,7 @@ from penstock.sim.cluster.observers.partitions import PartitionObserver
 from penstock.sim.cluster.spec import ClusterSpec
 from penstock.world.sim import Node as Machine
 from penstock.world.sim import Simulation
+from penstock.world.sim.clock import SimClock
 
 HOUR_MS = 3_600_000
 CLIENTS = ("c1", "c2")
@@ -335,13 +336,19 @@ class FaultInjector:
     async def _jump_clock(self) -> None:
         node = self._targets.pick()
         self._note(f"the clock of {node.name} jumps")
-        node.machine.clock.jump(self._rng.randrange(-HOUR_MS, HOUR_MS))
+        self._jump(node.machine.clock)
+
+    def _jump(self, clock: SimClock) -> None:
+        """A clock that is wrong by less than an hour: from an hour on, brokers refuse records for
+        their timestamps."""
+        skew_ms = clock.skew_ms + self._rng.randrange(-HOUR_MS, HOUR_MS)
+        clock.jump(max(1 - HOUR_MS, min(skew_ms, HOUR_MS - 1)) - clock.skew_ms)
 
     async def _jump_all_clocks(self) -> None:
         """Let all clocks jump while no other fault is active. No leader may move (rule 26)."""
         before = self._elections()
         for node in self._nodes.values():
-            node.machine.clock.jump(self._rng.randrange(-HOUR_MS, HOUR_MS))
+            self._jump(node.machine.clock)
         self._note("all clocks jump")
         await asyncio.sleep(1.5)
         self._history.events.append(ClocksJumped(self._now(), self._elections() - before))
