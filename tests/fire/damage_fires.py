@@ -73,7 +73,16 @@ def damaged_partition_files(cluster: FireCluster) -> Result:
         Diagnosis("log-damaged", rf"^the log of {topic}-{_FLIPPED_SEGMENT} on broker 1 is damaged"),
         Diagnosis("log-damaged", rf"^the log of {topic}-{_CUT_SEGMENT} on broker 1 is damaged"),
     )
-    return _damaged(cluster, "partition-files", damage, causes, findings, clean=True, topic=topic)
+    return _damaged(
+        cluster,
+        "partition-files",
+        damage,
+        causes,
+        findings,
+        clean=True,
+        topic=topic,
+        unserved=_CUT_TAIL,
+    )
 
 
 def torn_tails(cluster: FireCluster) -> Result:
@@ -190,8 +199,10 @@ def _damaged(
     *,
     clean: bool,
     topic: str | None = None,
+    unserved: int | None = None,
 ) -> Result:
-    """Stop or kill the node, damage files, start it, and let the operator follow its log."""
+    """Stop or kill the node, damage files, start it, and let the operator follow its log. The node
+    leads all partitions of the topic then, but for one that it cannot serve."""
     node = cluster.nodes[_VICTIM]
     before = _read(cluster, topic)
     operator = Operator(node)
@@ -207,7 +218,7 @@ def _damaged(
     def settle() -> None:
         _wait_started(node, operator.start)
         if topic is not None:
-            _let_it_lead(cluster, node, topic)
+            _let_it_lead(cluster, node, topic, unserved)
             _compare(cluster, topic, before)
 
     result = burn(cluster, name, light, operator.follow_log, causes, findings, settle=settle)
@@ -226,17 +237,17 @@ def _wait_started(node: FireNode, start: int) -> None:
         time.sleep(0.1)
 
 
-def _let_it_lead(cluster: FireCluster, node: FireNode, topic: str) -> None:
+def _let_it_lead(cluster: FireCluster, node: FireNode, topic: str, unserved: int | None) -> None:
     """Wait until the node leads the partitions whose replica it can serve."""
 
     def leads() -> bool:
         cluster.elect_preferred()
         return all(
-            partition.leader == node.id or node.id not in partition.isr
-            for partition in cluster.partitions(topic)
+            partition.leader == node.id or index == unserved
+            for index, partition in enumerate(cluster.partitions(topic))
         )
 
-    cluster.wait(leads, f"{topic}: node {node.id} leads", 20.0)
+    cluster.wait(leads, f"{topic}: node {node.id} leads", 60.0)
 
 
 def _compare(cluster: FireCluster, topic: str, before: list[dict[int, bytes]]) -> None:

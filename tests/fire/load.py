@@ -115,8 +115,14 @@ class Load:
                     f"{self.topic}-{partition}: record {number} was read at offset {offset}, which "
                     f"has {numbers.get(offset)}"
                 )
-            order = [numbers[offset] for offset in sorted(numbers)]
-            assert order == sorted(set(order)), f"{self.topic}-{partition}: out of order or twice"
+            order = sorted(numbers.items())
+            wrong = [
+                index for index in range(1, len(order)) if order[index - 1][1] >= order[index][1]
+            ]
+            assert not wrong, (
+                f"{self.topic}-{partition}: out of order or twice, as offset and number: "
+                f"{[order[max(0, index - 6) : index + 6] for index in wrong[:3]]}"
+            )
         present = {int(value) for records in found for value in records.values()}
         lost = self.delivered - present
         assert not lost, f"{self.topic}: {len(lost)} acknowledged records are lost: {min(lost)}"
