@@ -15,7 +15,7 @@ from pathlib import Path
 import confluent_kafka
 
 from bench.load import MB, Case, Latency, Load, Topic
-from bench.peer import Peer, new_peers, resident_mb, seconds_to_first_record
+from bench.peer import Peer, new_peers, resident_mb, running, seconds_to_first_record
 from bench.results import Section
 from bench.side_by_side import COLUMNS, in_turn, row
 
@@ -43,16 +43,11 @@ def main() -> None:
         section.table(*COLUMNS)
         _starts(section, directory)
         peers = new_peers(directory / "long")
-        try:
-            for peer in peers.values():
-                peer.start()
+        with running(peers):
             _produce(section, peers, load)
             _consume(section, peers, load)
             _latency(section, peers, load)
             _memory(section, peers, load)
-        finally:
-            for peer in peers.values():
-                peer.kill()
     if QUICK:
         print("quick run: no results saved")
     else:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from bench.load import Case, Load, Topic
+from bench.peer import running
 from bench.results import Section, median, spread
 from bench.side_by_side import Figures, in_turn
 from bench.workdir import working_directory
@@ -40,14 +41,8 @@ def main() -> None:
             ON: PenstockProcess(directory / "on", f"penstock.metrics.listener={page}"),
             OFF: PenstockProcess(directory / "off", "penstock.metrics.listener="),
         }
-        try:
-            for peer in peers.values():
-                peer.start()
-            with scraped(f"{page}/metrics"):
-                _measure(section, peers, load)
-        finally:
-            for peer in peers.values():
-                peer.kill()
+        with running(peers), scraped(f"{page}/metrics"):
+            _measure(section, peers, load)
     if QUICK:
         print("quick run: no results saved")
     else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -92,6 +93,18 @@ def new_peers(directory: Path) -> dict[str, Peer]:
         "Penstock": PenstockProcess(directory / "penstock"),
         "Apache Kafka": KafkaPeer(directory / "kafka"),
     }
+
+
+@contextmanager
+def running(peers: Mapping[str, Peer]) -> Iterator[None]:
+    """Start brokers. They are killed in the end."""
+    try:
+        for peer in peers.values():
+            peer.start()
+        yield
+    finally:
+        for peer in peers.values():
+            peer.kill()
 
 
 def first_acknowledged(bootstrap: str) -> None:

@@ -259,15 +259,21 @@ def test_the_connections_of_one_address_do_not_push_out_those_of_others() -> Non
     play(scenario)
 
 
+def answer_after(may_end: asyncio.Event) -> Source:
+    """Return a source of samples that waits for the event."""
+
+    async def collect(samples: Samples, turn: Turn) -> None:
+        await may_end.wait()
+        await answer(samples, turn)
+
+    return collect
+
+
 def test_connections_that_are_being_answered_are_not_given_up() -> None:
     may_end = asyncio.Event()
 
-    async def slow(samples: Samples, _turn: Turn) -> None:
-        await may_end.wait()
-        await answer(samples, _turn)
-
     async def scenario(world: World) -> None:
-        async with listening(world, slow) as listener:
+        async with listening(world, answer_after(may_end)) as listener:
             first = asyncio.create_task(get(listener.port))
             while not listener._scraping:
                 await asyncio.sleep(0.001)
@@ -286,12 +292,8 @@ def test_a_connection_is_refused_if_all_others_are_being_answered(
     monkeypatch.setattr(listener_module, "MAX_SCRAPE_CONNECTIONS", 2)
     may_end = asyncio.Event()
 
-    async def slow(samples: Samples, _turn: Turn) -> None:
-        await may_end.wait()
-        await answer(samples, _turn)
-
     async def scenario(world: World) -> None:
-        async with listening(world, slow) as listener:
+        async with listening(world, answer_after(may_end)) as listener:
             first = [asyncio.create_task(get(listener.port)) for _ in range(2)]
             while len(listener._scraping) < 2:
                 await asyncio.sleep(0.001)
@@ -306,12 +308,8 @@ def test_a_connection_is_refused_if_all_others_are_being_answered(
 def test_scrapes_beyond_the_limit_are_refused_and_the_others_are_answered() -> None:
     may_end = asyncio.Event()
 
-    async def slow(samples: Samples, _turn: Turn) -> None:
-        await may_end.wait()
-        await answer(samples, _turn)
-
     async def scenario(world: World) -> None:
-        async with listening(world, slow) as listener:
+        async with listening(world, answer_after(may_end)) as listener:
             first = [asyncio.create_task(get(listener.port)) for _ in range(limits.MAX_SCRAPES)]
             while len(listener._scraping) < limits.MAX_SCRAPES:
                 await asyncio.sleep(0.001)
