@@ -24,12 +24,12 @@ from penstock.metadata.image import (
     MetadataImage,
     PartitionState,
     TopicImage,
-    delta_between,
     delta_steps,
 )
 from penstock.node.quorum.log import MetadataLog
 from penstock.node.quorum.metadata_loader import MetadataLoader
 from penstock.node.replication.replicas import Replicas
+from tests.node.deltas import delta_between
 
 TOPICS, PARTITIONS = 300, 4
 

@@ -14,7 +14,7 @@ import pytest
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import METADATA_TOPIC, NO_UUID
 from penstock.log.directory import LogDirectory, formatted_directory
-from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage, delta_between
+from penstock.metadata.image import BROKER, MetadataDelta, MetadataImage
 from penstock.node.quorum import quorum as quorum_module
 from penstock.node.quorum.log import MetadataLog, MetadataLogConfig
 from penstock.node.quorum.quorum import Quorum
@@ -35,6 +35,7 @@ from penstock.sim.quorum.node import CLUSTER_ID, format_quorum_node, quorum_conf
 from penstock.world import Offload, World
 from penstock.world.real import RealDisk, run
 from penstock.world.sim import Simulation
+from tests.node.deltas import delta_between
 
 P = ParamSpec("P")
 T = TypeVar("T")

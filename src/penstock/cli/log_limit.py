@@ -48,7 +48,7 @@ class RateLimit(logging.Filter):
         self._limit = limit
         self._handler = handler
         self._places: dict[_Key, _Place] = {}
-        # The places of which lines were left out since they were told last.
+        # The places that left out lines since the log last told their number.
         self._untold: set[_Key] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:

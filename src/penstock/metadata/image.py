@@ -163,17 +163,6 @@ class MetadataImage:
         return snapshot_records(self)
 
 
-def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
-    """Return the delta of a loaded snapshot, as if its records had been replayed."""
-    steps = delta_steps(before, after)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            delta: MetadataDelta = end.value
-            return delta
-
-
 def delta_steps(
     before: MetadataImage, after: MetadataImage
 ) -> Generator[None, None, MetadataDelta]:

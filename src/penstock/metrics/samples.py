@@ -20,9 +20,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Series:
-    """The names that have series of their own. They keep them: whoever makes many topics or groups
-    cannot take those of others. Places that are free go to the first names in alphabetical order,
-    so that each scrape has the same ones."""
+    """The names that have series of their own. A name keeps its series while it exists, so that a
+    client that creates many topics or groups does not displace others. Free places go to the first
+    names in alphabetical order, so that each scrape has the same names."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}

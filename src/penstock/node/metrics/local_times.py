@@ -125,8 +125,8 @@ class LocalTimes:
 
 
 def _warm_all(warms: list[Callable[[], None]], monotonic: Callable[[], float], end: float) -> None:
-    """Read records into memory in a thread, one after the other until a time. An error must not
-    keep the scrape from the others; whoever reads the record reports it."""
+    """Read records into memory in a thread, one after the other until a time. After an
+    error the scrape goes on with the next record; a fetch of the record reports the error."""
     for warm in warms:
         if monotonic() > end:
             return
