@@ -220,6 +220,10 @@ RESERVED_DESCRIPTORS = MAX_OPEN_LOG_FILES + MAX_WATCHED_SOCKETS + ACCEPT_BACKLOG
 # How often refused connections, and those that are closed for their memory, are logged.
 REFUSALS_LOGGED_S = 10.0
 
+# How long a partition remembers that it refused a batch: batches that a producer sent behind it,
+# without waiting, are looked at within this time.
+REFUSAL_REMEMBERED_S = 5.0
+
 # A response that our client accepts: fetch.max.bytes is 50 MB by default, and one batch may exceed
 # it. The first bytes of TLS and HTTP read as larger sizes, so such peers are recognised
 # immediately.
@@ -415,7 +419,12 @@ MAX_ASSIGNMENTS_PER_REQUEST = 2_250
 
 # Bytes of a leader's response that a follower appends in one turn of the event loop: about a
 # millisecond.
-FOLLOWER_APPEND_BYTES = 1024 * 1024
+FOLLOWER_APPEND_BYTES = 512 * 1024
+
+# Bytes of a partition that catches up and are not synced. Above this the follower syncs them before
+# it fetches more: otherwise the kernel makes the event loop wait in a write until other pages are
+# on disk.
+CATCH_UP_UNSYNCED_BYTES = 32 * 1024 * 1024
 
 # Records that one request may make the controller write, all in one batch of the metadata log.
 # Kafka has the same bound.
@@ -572,6 +581,11 @@ SCRAPE_TURN_S = 0.002
 SCRAPED_SAMPLES_PER_STEP = 2_000
 # Partitions that a scrape looks at before it checks the time: 1 µs each, 10 µs with their series.
 SCRAPED_PARTITIONS_PER_STEP = 50
+# Committed offsets whose replicas are remembered from one scrape to the next, 40 bytes each, and
+# for how long if there is no next one. Those of other groups are looked up by each scrape, which
+# takes 0.3 µs each.
+SCRAPE_KEPT_OFFSETS = 200_000
+SCRAPE_KEPT_S = 300.0
 # How long a scrape waits for a disk. What it has not read then is not on the page.
 SCRAPE_READ_S = 1.0
 # Committed offsets whose records are not in memory and are looked up per scrape, to tell their age.
@@ -624,6 +638,11 @@ MAX_TOP_GROUP_REQUESTS = 16
 # The file of a user's cluster profiles, and a profile's name. Hundreds of profiles fit.
 MAX_PROFILES_BYTES = 64 * 1024
 MAX_PROFILE_NAME = 64
+# A password that `penstock users` reads, and a token of OAUTHBEARER: a wrong file is refused early.
+MAX_PASSWORD_BYTES = 4096
+MAX_TOKEN_BYTES = 64 * 1024
+# How long the issuer of a token may take.
+TOKEN_TIMEOUT_S = 10.0
 
 # A line of `penstock produce`. No broker accepts a record of this size by default
 # (message.max.bytes is 1 MB), and a file without line ends must not be read into memory as a whole.
@@ -658,3 +677,143 @@ SPARK_SHARED_CLIENTS = 16
 
 # Characters of an error message. In UTF-8 they fit into a string of the protocol.
 MAX_ERROR_MESSAGE = 4_000
+
+# Resources whose configs are described in one turn of the event loop. A broker takes about 2 ms.
+DESCRIBED_RESOURCES_A_TURN = 10
+
+# Access control
+
+# Entries that a node indexes in one step of a metadata change: about a millisecond.
+ACLS_INDEXED_A_TURN = 250
+# Results of the authorizer that are cached, each of some 200 bytes. Names of groups may have 32,767
+# characters; those that are longer than a topic's are not cached.
+CACHED_AUTHORIZATIONS = 10_000
+CACHED_NAME_CHARACTERS = 255
+# Entries that one request may create or delete, as in Kafka's controller.
+MAX_ACLS_PER_REQUEST = 10_000
+# Characters of a resource name, a principal or a host in an entry. Kafka has no bound; the longest
+# principals are names of certificates.
+MAX_ACL_FIELD_CHARACTERS = 4_096
+# Comparisons of filters with entries that the controller makes for one DeleteAcls: about a second.
+# Filters with every field take one each.
+MAX_ACL_COMPARISONS = 2_000_000
+# Entries that DescribeAcls looks at or encodes in one turn of the event loop: some milliseconds.
+DESCRIBED_ACLS_A_TURN = 2_000
+
+# Names that are checked, and errors that are made of them, in one turn of the event loop. A name
+# that is not cached takes 4 to 28 microseconds.
+AUTHORIZED_A_TURN = 250
+
+# Client quotas
+
+# Sensors of one quota, each of about a kilobyte when its client is active. A client chooses its
+# client id, and may invent many. The least recently used one is dropped.
+MAX_QUOTA_SENSORS = 10_000
+# Sensors that are looked at in one turn of the event loop, to drop those of quiet clients.
+EXPIRED_SENSORS_A_TURN = 200
+# Entities and quotas that a request may alter: as many records as Kafka's controller writes for
+# one, and some milliseconds.
+MAX_QUOTAS_PER_REQUEST = 10_000
+# Characters of a user or a client id that has a quota. Kafka has no bound; the longest users are
+# names of certificates.
+MAX_QUOTA_NAME_CHARACTERS = 4_096
+# Entities that a node indexes in one step of a metadata change, and that DescribeClientQuotas looks
+# at in one turn of the event loop: about a millisecond.
+QUOTAS_INDEXED_A_TURN = 250
+DESCRIBED_QUOTAS_A_TURN = 2_000
+
+# SASL
+
+# RFC 4616: each of three names has at least 255 octets. Cloud services use tokens of some kilobytes
+# as passwords.
+MAX_PLAIN_MESSAGE_BYTES = 64 * 1024
+# A SCRAM message has a name, two nonces, a salt or a proof. Kafka's are below 500 bytes.
+MAX_SCRAM_MESSAGE_BYTES = 8 * 1024
+# Credentials that a request sets or removes: each takes some 20 µs of the controller.
+MAX_SCRAM_CREDENTIALS_PER_REQUEST = 1_000
+# Users that DescribeUserScramCredentials looks at in one turn of the event loop: each takes some
+# microseconds.
+DESCRIBED_SCRAM_USERS_A_TURN = 500
+# Characters of a user name, and bytes of a salt. A message with them fits into
+# MAX_SCRAM_MESSAGE_BYTES, whatever is escaped.
+MAX_SCRAM_NAME_CHARACTERS = 1_000
+MAX_SCRAM_SALT_BYTES = 1_024
+# A bootstrap.checkpoint, which has a credential per --add-scram.
+MAX_BOOTSTRAP_BYTES = 16 * 1024 * 1024
+# A response to a client of ours during its authentication.
+MAX_SASL_RESPONSE_BYTES = 64 * 1024
+# A client's first message of OAUTHBEARER. Tokens with many claims have some kilobytes.
+MAX_OAUTH_MESSAGE_BYTES = 64 * 1024
+# A JSON Web Key Set, its keys, how long a server may take to send it, and how often it is asked for
+# at most.
+MAX_JWKS_BYTES = 1024 * 1024
+MAX_JWKS_KEYS = 1_000
+JWKS_TIMEOUT_S = 10.0
+JWKS_MIN_INTERVAL_S = 10.0
+# Iterations that a server may ask a client of ours for. Kafka's credentials have up to 16,384; a
+# million takes a second of a core.
+MAX_SCRAM_CLIENT_ITERATIONS = 1_000_000
+# Characters of the reason in the log line of a failed authentication, which has a name that the
+# client chose.
+LOGGED_REASON_CHARACTERS = 200
+# Characters of a sasl.jaas.config: some ten thousand users of PLAIN.
+MAX_JAAS_CHARACTERS = 1024 * 1024
+
+# Delegation tokens
+
+# Tokens of a cluster, and of one owner. Every node holds all of them, and a creation and a search
+# for expired ones look at each: 20,000 take about 5 ms. A scheduler that creates a token per job
+# has some thousand in the week that a token lives.
+MAX_DELEGATION_TOKENS = 20_000
+MAX_DELEGATION_TOKENS_PER_OWNER = 5_000
+# Principals that may renew a token, and characters of a principal's name. A record with them has
+# less than half a megabyte.
+MAX_TOKEN_RENEWERS = 100
+MAX_TOKEN_PRINCIPAL_CHARACTERS = 4_096
+# Owners that DescribeDelegationToken may name.
+MAX_DESCRIBED_TOKEN_OWNERS = 10_000
+# HMACs that a controller derives in one turn of the event loop, tokens that DescribeDelegationToken
+# looks at in one, and expired ones that are removed in one: some milliseconds each.
+TOKENS_INDEXED_A_TURN = 1_000
+DESCRIBED_TOKENS_A_TURN = 250
+EXPIRED_TOKENS_A_TURN = 500
+# SCRAM credentials of tokens that a node remembers. Each takes some milliseconds to derive.
+CACHED_TOKEN_CREDENTIALS = 1_000
+
+# TLS
+
+# Bytes of a key store or trust store. That of an operating system has some 200 kB.
+MAX_KEYSTORE_BYTES = 16 * 1024 * 1024
+# A handshake takes two round trips and some milliseconds of work.
+HANDSHAKE_TIMEOUT_S = 10.0
+# Handshakes at once, of all listeners and of one address. One takes about 50 kB, and a millisecond
+# of the event loop. Others wait in a line, unread.
+MAX_HANDSHAKES = 512
+MAX_HANDSHAKES_PER_ADDRESS = 128
+# A peer that is silent for so long in its handshake gives way to one that waits in the line. The
+# longest round trips on earth take a third of it.
+HANDSHAKE_PATIENCE_S = 1.0
+HANDSHAKE_CHECK_S = 0.1
+# Handshakes that begin in one turn of the event loop, and connections that are accepted in one.
+HANDSHAKES_A_TURN = 4
+ACCEPTED_A_TURN = 64
+# How long a listener does not accept after the process ran out of descriptors, as asyncio's.
+ACCEPT_RETRY_S = 1.0
+# Pairs of address and reason whose failed handshakes are remembered, so that each is logged once in
+# HANDSHAKE_LOGGED_S; and lines in one second, whatever the addresses.
+MAX_LOGGED_HANDSHAKES = 1_000
+HANDSHAKE_LOGGED_S = 60.0
+HANDSHAKE_LINES_PER_S = 5
+# Bytes of a response that are read from their file and encrypted in one turn of the event loop: 0.2
+# ms of AES.
+TLS_BYTES_A_TURN = 256 * 1024
+# Encrypted bytes that a transport reads of a connection that the server does not read.
+TLS_READ_AHEAD_BYTES = 16 * 1024
+# The buffer of an encrypted connection in which asyncio and uvloop receive. Its pages are in memory
+# as far as a read has filled it. A connection with a part of a request counts as much of it as that
+# part has; what an earlier read has filled does not count, and is bounded by max.connections.
+TLS_BUFFER_BYTES = 256 * 1024
+# How often the files of keys and certificates are looked at.
+TLS_RELOAD_S = 5.0
+# A certificate that expires within this time is reported in the log.
+CERTIFICATE_WARNING_S = 14 * 24 * 3600

@@ -21,12 +21,13 @@ from penstock.config.listeners import (
     inter_broker_listener_name,
     listener_max_connections,
     listeners,
-    require_supported,
     security_protocols,
 )
 from penstock.config.metrics_settings import check_metrics_listener
 from penstock.config.quorum import bootstrap_servers, given_voters, ids_text
+from penstock.config.sasl_settings import check_sasl
 from penstock.config.setting import InconsistentSettingsError, Setting, Values, require
+from penstock.config.ssl_settings import check_listener_ssl
 from penstock.config.topic import broker_default
 from penstock.config.topic_settings import RETENTION_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -121,7 +122,6 @@ def check_controller_listeners(values: Values) -> None:
                 "listener.security.protocol.map"
             ),
         )
-        require_supported(name, protocols[name], setting)
 
 
 def check_controller_only_listeners(values: Values) -> None:
@@ -325,5 +325,7 @@ CHECKS: tuple[Callable[[Values], None], ...] = (
     check_offsets_codec,
     check_consumer_groups,
     check_metrics_listener,
+    check_sasl,
+    check_listener_ssl,
     *(partial(check_topic_default, setting=setting) for setting in TOPIC_SETTINGS.values()),
 )

@@ -24,12 +24,25 @@ _LISTENER = re.compile(
 
 
 class SecurityProtocol(StrEnum):
-    """The security protocol of a listener. Only PLAINTEXT is supported yet."""
+    """The security protocol of a listener."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
+
+    @property
+    def is_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def is_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+    @property
+    def number(self) -> int:
+        """The number of the protocol in registrations of brokers and controllers."""
+        return list(SecurityProtocol).index(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +140,13 @@ def connection_overrides(text: str) -> dict[str, int]:
 
 
 def inter_broker_listener_name(values: Values) -> str:
-    return (values[node.INTER_BROKER_LISTENER_NAME] or SecurityProtocol.PLAINTEXT).upper()
+    name, protocol = node.INTER_BROKER_LISTENER_NAME, node.SECURITY_INTER_BROKER_PROTOCOL
+    require(
+        values[name] is None or not values.is_set(protocol),
+        name,
+        f"Only one of {name.name} and {protocol.name} should be set.",
+    )
+    return (values[name] or values[protocol]).upper()
 
 
 def _security_protocol(name: str) -> SecurityProtocol:
@@ -174,19 +193,7 @@ def _parse(text: str, setting: Setting[Any], protocols: Mapping[str, SecurityPro
             "listener.security.protocol.map"
         ),
     )
-    require_supported(name, protocols[name], setting)
     return Listener(name, host or None, port, protocols[name])
-
-
-def require_supported(name: str, protocol: SecurityProtocol, setting: Setting[Any]) -> None:
-    require(
-        protocol is SecurityProtocol.PLAINTEXT,
-        setting,
-        (
-            f"listener {name} has security protocol {protocol}, which is not supported yet. Use "
-            "PLAINTEXT."
-        ),
-    )
 
 
 def _check_ports(parsed: Sequence[Listener]) -> None:

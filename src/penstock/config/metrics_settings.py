@@ -16,7 +16,12 @@ from penstock.config.setting import (
 )
 from penstock.config.validators import at_least
 
-_LISTENER = re.compile(rf"(?:http://)?\[?({HOST})\]?:([0-9]{{1,5}})/?", re.ASCII | re.IGNORECASE)
+_LISTENER = re.compile(
+    rf"(?:(https?)://)?\[?({HOST})\]?:([0-9]{{1,5}})/?", re.ASCII | re.IGNORECASE
+)
+# The TLS settings of https://host:port are those of a listener with this name:
+# listener.name.metrics.ssl.*, and else ssl.*.
+METRICS_TLS_NAME = "METRICS"
 
 METRICS_LISTENER = Setting(
     "penstock.metrics.listener",
@@ -25,8 +30,8 @@ METRICS_LISTENER = Setting(
     Importance.MEDIUM,
     (
         "The address at which this node serves its metrics in Prometheus's text format, as "
-        "http://host:port. Without a host, all addresses. Empty: there is no page, and requests "
-        "are not timed."
+        "http://host:port or, with TLS, https://host:port. Without a host, all addresses. Empty: "
+        "there is no page, and requests are not timed."
     ),
 )
 METRICS_TOKEN = Setting[str | None](
@@ -71,11 +76,15 @@ def metrics_listener(values: Values) -> Address | None:
     match = _LISTENER.fullmatch(text)
     if match is None:
         raise InconsistentSettingsError(
-            METRICS_LISTENER, f"{text!r} is not in the form http://host:port"
+            METRICS_LISTENER, f"{text!r} is not in the form http://host:port or https://host:port"
         )
-    host, port = match[1], int(match[2])
+    host, port = match[2], int(match[3])
     require(port <= MAX_PORT, METRICS_LISTENER, f"{port} in {text!r} is not a port")
     return Address(host, port)
+
+
+def metrics_has_tls(values: Values) -> bool:
+    return values[METRICS_LISTENER].strip().lower().startswith("https://")
 
 
 def check_metrics_listener(values: Values) -> None:

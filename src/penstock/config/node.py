@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -44,7 +44,7 @@ class NodeConfig:
     """The settings of one node: `config[LOG_SEGMENT_BYTES]` is an int. Properties derive values
     from several settings."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # some are secrets
     given: frozenset[str]
     warnings: tuple[str, ...] = ()
 

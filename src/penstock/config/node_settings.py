@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.config.setting import Dynamic, Importance, Required, Setting, SettingType
-from penstock.config.validators import ListOf, at_least, list_of
+from penstock.config.validators import ListOf, at_least, list_of, one_of
 
 BOOLEAN, INT, SHORT, LONG, STRING, LIST = (
     SettingType.BOOLEAN,
@@ -103,8 +103,8 @@ LISTENER_SECURITY_PROTOCOL_MAP = Setting(
     "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
     LOW,
     (
-        "The security protocol of each listener, as NAME:PROTOCOL pairs. Penstock supports "
-        "PLAINTEXT."
+        "The security protocol of each listener, as NAME:PROTOCOL pairs: PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL."
     ),
     None,
     PER_BROKER,
@@ -114,7 +114,21 @@ INTER_BROKER_LISTENER_NAME = Setting[str | None](
     STRING,
     None,
     MEDIUM,
-    "The listener for communication between brokers. If not set, PLAINTEXT is used.",
+    (
+        "The listener for communication between brokers. If not set, the listener with the name "
+        "of security.inter.broker.protocol is used."
+    ),
+)
+SECURITY_INTER_BROKER_PROTOCOL = Setting(
+    "security.inter.broker.protocol",
+    STRING,
+    "PLAINTEXT",
+    MEDIUM,
+    (
+        "The name of the listener for communication between brokers, if "
+        "inter.broker.listener.name is not set: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."
+    ),
+    one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
 )
 
 # Directories.

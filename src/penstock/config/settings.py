@@ -11,13 +11,19 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from penstock.config import (
+    authorizer_settings,
     cleaner_settings,
     cluster_settings,
+    delegation_token_settings,
     group_settings,
     log_output_settings,
     log_settings,
     metrics_settings,
     node_settings,
+    oauthbearer_settings,
+    quota_settings,
+    sasl_settings,
+    ssl_settings,
     transaction_settings,
 )
 from penstock.config.listeners import listener_setting
@@ -43,6 +49,12 @@ NODE_SETTINGS: Mapping[str, Setting[Any]] = MappingProxyType(
         transaction_settings,
         metrics_settings,
         log_output_settings,
+        authorizer_settings,
+        sasl_settings,
+        oauthbearer_settings,
+        ssl_settings,
+        delegation_token_settings,
+        quota_settings,
     )
 )
 
@@ -67,11 +79,15 @@ class UnsupportedSetting:
 
 # Settings that a listener may have a value of its own for.
 _PER_LISTENER: Mapping[str, Setting[Any]] = MappingProxyType(
-    {setting.name: setting for setting in (node_settings.MAX_CONNECTIONS,)}
+    {
+        setting.name: setting
+        for setting in (node_settings.MAX_CONNECTIONS, *sasl_settings.PER_LISTENER)
+    }
+    | dict(ssl_settings.SSL_SETTINGS)
 )
 _LISTENER_SETTING = re.compile(r"listener\.name\.([0-9a-z_\-]+)\.(.+)", re.ASCII)
 
-_PLAIN = "connections are plain text and are not authenticated. Remove the setting"
+_JAVA_TLS = "it chooses a part of Java's TLS, and Penstock uses OpenSSL. Remove the setting"
 _JAVA_CLASS = "it names a Java class, which Penstock cannot run. Remove the setting"
 
 _UNSUPPORTED = (
@@ -82,28 +98,23 @@ _UNSUPPORTED = (
         "controller.quorum.voters or controller.quorum.bootstrap.servers",
         allowed=(),
     ),
-    UnsupportedSetting("ssl.*", f"TLS is not available yet: {_PLAIN}", allowed=()),
-    UnsupportedSetting("sasl.*", f"SASL is not available yet: {_PLAIN}", allowed=()),
+    UnsupportedSetting("ssl.engine.factory.class", _JAVA_CLASS),
+    UnsupportedSetting("ssl.keymanager.algorithm", _JAVA_TLS, allowed=("", "sunx509", "pkix")),
+    UnsupportedSetting("ssl.trustmanager.algorithm", _JAVA_TLS, allowed=("", "pkix")),
+    UnsupportedSetting("ssl.secure.random.implementation", _JAVA_TLS),
+    UnsupportedSetting("ssl.*", _JAVA_TLS),
     UnsupportedSetting(
-        "listener.name.*", f"this setting per listener is not available yet: {_PLAIN}", allowed=()
+        "sasl.kerberos.*",
+        "Kerberos (GSSAPI) is not supported. Use SCRAM-SHA-512 or PLAIN, and remove the setting",
+        allowed=(),
     ),
     UnsupportedSetting(
-        "security.inter.broker.protocol",
-        f"brokers use PLAINTEXT between each other: {_PLAIN}",
-        allowed=("", "plaintext"),
-    ),
-    UnsupportedSetting("security.providers", f"TLS is not available yet: {_PLAIN}"),
-    UnsupportedSetting(
-        "authorizer.class.name",
-        "there is no authorizer yet: all clients may do everything. Remove the setting",
+        "sasl.*", "this SASL setting is not available yet. Remove the setting", allowed=()
     ),
     UnsupportedSetting(
-        "super.users",
-        "there is no authorizer yet: all clients may do everything. Remove the setting",
+        "listener.name.*", "this setting per listener is not available yet. Remove it", allowed=()
     ),
-    UnsupportedSetting(
-        "delegation.token.secret.key", f"delegation tokens are not available yet: {_PLAIN}"
-    ),
+    UnsupportedSetting("security.providers", _JAVA_CLASS),
     UnsupportedSetting("principal.builder.class", _JAVA_CLASS),
     UnsupportedSetting("client.quota.callback.class", _JAVA_CLASS),
     UnsupportedSetting("create.topic.policy.class.name", _JAVA_CLASS),
@@ -134,9 +145,11 @@ def find_setting(name: str) -> Setting[Any] | None:
     if name in NODE_SETTINGS:
         return NODE_SETTINGS[name]
     match = _LISTENER_SETTING.fullmatch(name)
-    if match is None or match[2] not in _PER_LISTENER:
+    if match is None:
         return None
-    return listener_setting(match[1], _PER_LISTENER[match[2]])
+    if match[2] in _PER_LISTENER:
+        return listener_setting(match[1], _PER_LISTENER[match[2]])
+    return sasl_settings.find_mechanism_setting(match[1], match[2])
 
 
 @lru_cache(1_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar, cast
 
@@ -54,24 +54,31 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = topic.MIN_CLEANABLE_DIRTY_RATIO.default_value()
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
+    # Derived once: every append reads them.
+    compacts: bool = field(init=False)
+    deletes: bool = field(init=False)
+    # The leader opens each batch: it must have keys, or the topic's codec.
+    opens_batches: bool = field(init=False)
+    # The age at which the active segment is rolled, so that it can be compacted.
+    max_segment_ms: int = field(init=False)
 
-    @property
-    def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
-    def deletes(self) -> bool:
-        return "delete" in self.cleanup_policy
-
-    @property
-    def max_segment_ms(self) -> int:
-        """The age at which the active segment is rolled, so that it can be compacted."""
-        return (
-            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
-        )
+    def __post_init__(self) -> None:
+        compacts = "compact" in self.cleanup_policy
+        derived = {
+            "compacts": compacts,
+            "deletes": "delete" in self.cleanup_policy,
+            "opens_batches": compacts or self.compression_type != "producer",
+            "max_segment_ms": (
+                min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms
+            ),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
 
-_SETTING_NAMES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig)}
+_SETTING_NAMES = {
+    field.name: field.name.replace("_", ".") for field in fields(LogConfig) if field.init
+}
 
 
 class BrokerValues(Protocol):
