@@ -176,10 +176,18 @@ def _hash(self: object) -> int:
 
 
 def _repr(self: object) -> str:
+    """Bytes are not shown: they may be a secret, such as the HMAC of a delegation token."""
     shown = ", ".join(
-        f"{field.name}={getattr(self, field.name)!r}" for field in fields_of(type(self))
+        f"{field.name}={_shown(field, getattr(self, field.name))}"
+        for field in fields_of(type(self))
     )
     return f"{type(self).__qualname__}({shown})"
+
+
+def _shown(field: Field, value: object) -> str:
+    if field.kind == "bytes" and isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    return repr(value)
 
 
 def _refuse_change(self: object, name: str, _value: object = None) -> None:
@@ -420,6 +428,7 @@ def array(
     default: tuple[()] | None = ...,
     tag: int | None = ...,
     ignorable: bool = ...,
+    may_be_encoded: bool = ...,
 ) -> tuple[T, ...] | None: ...
 def array(
     element: Callable[..., Any],

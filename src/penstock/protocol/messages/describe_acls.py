@@ -35,4 +35,4 @@ class DescribeAclsResponse:
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("1+")
     error_message: str | None = string("1+", nullable="1+")
-    resources: tuple[Resource, ...] = array(Resource, "1+")
+    resources: tuple[Resource, ...] = array(Resource, "1+", may_be_encoded=True)

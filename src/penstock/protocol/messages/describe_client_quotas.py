@@ -47,4 +47,4 @@ class DescribeClientQuotasResponse:
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    entries: tuple[Entry, ...] | None = array(Entry, "0+", nullable="0+")
+    entries: tuple[Entry, ...] | None = array(Entry, "0+", nullable="0+", may_be_encoded=True)

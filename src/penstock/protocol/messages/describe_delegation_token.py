@@ -36,5 +36,5 @@ class DescribeDelegationTokenResponse:
         renewers: tuple[Renewer, ...] = array(Renewer, "1+")
 
     error_code: int = int16("1+")
-    tokens: tuple[Token, ...] = array(Token, "1+")
+    tokens: tuple[Token, ...] = array(Token, "1+", may_be_encoded=True)
     throttle_time_ms: int = int32("1+")

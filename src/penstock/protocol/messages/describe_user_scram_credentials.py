@@ -31,4 +31,4 @@ class DescribeUserScramCredentialsResponse:
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    results: tuple[Result, ...] = array(Result, "0+")
+    results: tuple[Result, ...] = array(Result, "0+", may_be_encoded=True)

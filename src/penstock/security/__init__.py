@@ -1,0 +1,1 @@
+"""Security: principals, authentication, authorization and quotas. Pure but for TLS."""

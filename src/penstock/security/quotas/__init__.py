@@ -1,0 +1,1 @@
+"""Client quotas: which apply, how rates are measured, how long a client is throttled. PURE."""

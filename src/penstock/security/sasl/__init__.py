@@ -1,0 +1,1 @@
+"""SASL mechanisms as pure state machines: messages in, messages out. PURE."""

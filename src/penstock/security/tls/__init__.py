@@ -1,0 +1,1 @@
+"""TLS: keys, certificates and SSLContexts from Kafka's settings. Not pure."""

@@ -1,0 +1,51 @@
+"""The alert of a failed handshake, sent to the peer.
+
+OpenSSL leaves the alert that says why it refuses a peer in the buffer of what is to be sent.
+asyncio and uvloop close the connection without sending it, so that the peer could not tell a
+refused certificate from a broken network, and would try again for ever. Here the alert is sent when
+the handshake fails, before the event loop learns of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from contextvars import ContextVar
+from typing import Any
+
+# The socket of the handshake that the current task runs.
+handshake_socket: ContextVar[socket.socket | None] = ContextVar("handshake_socket", default=None)
+
+
+class _AlertingObject(ssl.SSLObject):
+    # While the handshake runs: what is to be sent, and where.
+    alert: tuple[ssl.MemoryBIO, socket.socket] | None = None
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self.alert is not None:
+                outgoing, peer = self.alert
+                with contextlib.suppress(OSError):  # the peer has gone
+                    peer.send(outgoing.read())
+            raise
+        self.alert = None
+
+
+class AlertingContext(ssl.SSLContext):
+    """Set `handshake_socket` in the task that starts a handshake."""
+
+    sslobject_class = _AlertingObject
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any
+    ) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, *args, **kwargs)
+        peer = handshake_socket.get()
+        if peer is not None and isinstance(made, _AlertingObject):
+            made.alert = outgoing, peer
+        return made
