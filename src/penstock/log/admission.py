@@ -133,7 +133,7 @@ class Opening(NamedTuple):
 
 def opening_of(config: LogConfig, partition: TopicPartition) -> Opening | None:
     """Return None for most topics: their batches are not opened."""
-    if config.compression_type == "producer" and not config.compacts:
+    if not config.opens_batches:
         return None
     codec, level = _codec(config)
     return Opening(partition, config.compacts, codec, level, config.max_message_bytes)

@@ -331,7 +331,7 @@ class Log:
         for header, marker in zip(headers, markers, strict=True):
             if header.leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-            apply_batch(self.producers, header, marker, active.txn_index)
+            apply_batch(self.producers, header, marker, active)
         self.end_offset = headers[-1].next_offset
         if not self.flushing.is_planned:
             self.flushing.plan()

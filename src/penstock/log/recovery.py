@@ -202,7 +202,7 @@ def _recover_segment(
                 result.producers,
                 header,
                 end_marker(header, batch) if header.is_control else None,
-                segment.txn_index,
+                segment,
             )
             result.end_offset = header.next_offset
             if rewrite:

@@ -31,7 +31,13 @@ from penstock.log.scanning import (
     scan_headers,
     warm,
 )
-from penstock.records.batch import MAGIC, BatchHeader, CorruptBatch, read_header
+from penstock.records.batch import (
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    CorruptBatch,
+    read_header,
+)
 from penstock.world import File
 
 
@@ -218,7 +224,8 @@ class Segment:
 
     def note(self, header: BatchHeader, index_interval_bytes: int) -> None:
         """Add a batch that is at the end of the file to the segment and its indexes."""
-        size, timestamp, last_offset = header.size, header.max_timestamp, header.last_offset
+        size, timestamp = LENGTH_OVERHEAD + header.batch_length, header.max_timestamp
+        last_offset = header.base_offset + header.last_offset_delta
         largest = self._max_timestamp or self.max_timestamp
         if timestamp > largest.timestamp:
             largest = self._max_timestamp = TimestampOffset(timestamp, last_offset)

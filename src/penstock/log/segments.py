@@ -41,7 +41,10 @@ class LogSegments(Sequence[Segment]):
 
     @property
     def size(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        segments = self._segments
+        if len(segments) == 1:  # most logs of a node with many
+            return segments[0].size
+        return sum([segment.size for segment in segments])
 
     # Lookup
 

@@ -8,8 +8,10 @@ compare both.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from math import isinf, isnan
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache
+from itertools import accumulate
+from math import inf, isinf, isnan
 
 from penstock.limits import SCRAPED_PARTITIONS_PER_STEP, SCRAPED_SAMPLES_PER_STEP
 from penstock.metrics.histogram import Histogram
@@ -67,11 +69,14 @@ class Samples:
     def add_histogram(self, measure: Measure, histogram: Histogram, *labels: str) -> None:
         name, text = measure.name, label_text(measure.labels, labels)
         before, braces = (f"{text},", f"{{{text}}}") if text else ("", "")
-        lines = self._lines_of(measure)
-        for bound, count in _cumulative(histogram):
-            lines.append(f'{name}_bucket{{{before}le="{_number(bound)}"}} {count}\n')
-        lines.append(f"{name}_count{braces} {histogram.count}\n")
+        head, count = f'{name}_bucket{{{before}le="', 0
+        lines = []
+        bounds = _bound_texts(tuple(histogram.bounds))
+        for bound, count in zip(bounds, accumulate(histogram.counts), strict=True):
+            lines.append(f'{head}{bound}"}} {count}\n')
+        lines.append(f"{name}_count{braces} {count}\n")
         lines.append(f"{name}_sum{braces} {_number(histogram.sum)}\n")
+        self._lines_of(measure).append("".join(lines))
 
     def add_text(self, text: bytes) -> None:
         """Add families that are in the text format already."""
@@ -116,6 +121,13 @@ async def page(samples: Samples, turn: Turn) -> bytes:
 
 def label_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """Return the labels of a sample as the text format has them."""
+    # Without a loop for most samples: a page may have thousands, of topics and of groups.
+    if len(names) == 1:
+        (value,) = values
+        return f'{names[0]}="{_escape(value)}"'
+    if len(names) == 2:
+        value, other = values
+        return f'{names[0]}="{_escape(value)}",{names[1]}="{_escape(other)}"'
     return ",".join(
         [f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)]
     )
@@ -133,7 +145,7 @@ def _escape(value: str) -> str:
 
 
 def _number(value: float) -> str:
-    if isinstance(value, float):
+    if value.__class__ is not int:
         if isnan(value):
             return "NaN"
         if isinf(value):
@@ -141,9 +153,7 @@ def _number(value: float) -> str:
     return repr(value)
 
 
-def _cumulative(histogram: Histogram) -> Iterator[tuple[float, int]]:
-    """Yield each bound with the count of all values up to it."""
-    total = 0
-    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
-        total += count
-        yield bound, total
+@cache
+def _bound_texts(bounds: tuple[float, ...]) -> list[str]:
+    """Return the texts of a histogram's bounds. The code has few different ones."""
+    return [_number(bound) for bound in (*bounds, inf)]

@@ -10,7 +10,7 @@ from penstock.ids import Buffer
 from penstock.limits import REPLAYED_BYTES_PER_STEP, REPLAYED_PER_STEP
 from penstock.log import names
 from penstock.log.files import FileRange, OpenFiles
-from penstock.log.index import AbortedTxn, TxnIndex
+from penstock.log.index import AbortedTxn
 from penstock.log.producers.snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
 from penstock.log.producers.state import EndMarker, Producer, ProducerStates
 from penstock.log.scanning import scan_headers
@@ -180,14 +180,14 @@ def _replay(part: FileRange, producers: ProducerStates, end_offset: int) -> Iter
 
 
 def apply_batch(
-    producers: ProducerStates, header: BatchHeader, marker: EndMarker | None, txn_index: TxnIndex
+    producers: ProducerStates, header: BatchHeader, marker: EndMarker | None, segment: Segment
 ) -> None:
-    """Apply a batch that is in the log; an aborted transaction is added to the segment's
-    transaction index."""
+    """Apply a batch of a segment; an aborted transaction is added to the segment's transaction
+    index."""
     completed = producers.apply(header, marker)
     if completed is not None and completed.aborted:
         stable = producers.stable_end_after(completed)
-        txn_index.append(
+        segment.txn_index.append(
             AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
         )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from penstock.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from penstock.log.producers.unstable import UnstableTransactions
 from penstock.log.producers.verification import VerificationGuard, VerificationGuards
 from penstock.records.batch import TRANSACTIONAL_BIT, BatchHeader
@@ -261,8 +261,8 @@ class ProducerStates:
 
     def apply(self, header: BatchHeader, marker: EndMarker | None = None) -> CompletedTxn | None:
         """Record a batch that is in the log. Return the transaction that it ended."""
-        self.end_offset = header.next_offset
-        if not header.has_producer:
+        self.end_offset = header.base_offset + header.last_offset_delta + 1
+        if header.producer_id <= NO_PRODUCER_ID:
             return None
         producer = self.producers.get(header.producer_id)
         if producer is None:

@@ -100,6 +100,46 @@ NETWORK_SENT = counter(
     _SOCKET.format("outgoing-byte-total"),
 )
 
+# SASL.
+AUTHENTICATIONS = counter(
+    "authentications",
+    (
+        "SASL authentications by outcome: successful, failed, successful_again and failed_again, "
+        "where again is a re-authentication."
+    ),
+    _SOCKET.format("successful-authentication-total"),
+    ("outcome",),
+)
+
+# The authorizer; only nodes with authorizer.class.name have these.
+AUTHORIZATIONS_DENIED = counter(
+    "authorizations_denied",
+    "Resources that clients asked for and may not use; `penstock.audit` has a line per request.",
+    "kafka.server:type=StandardAuthorizer,attribute=authorization-denied-rate-per-minute",
+)
+ACLS = gauge(
+    "acls",
+    "Access control entries that the authorizer has loaded.",
+    "kafka.server:type=StandardAuthorizer,attribute=acls-total-count",
+)
+
+# Client quotas.
+THROTTLED_REQUESTS = counter(
+    "throttled_requests",
+    (
+        "Requests beyond a quota of their client, by quota; connections that were refused for "
+        "connection_creation_rate."
+    ),
+    "",
+    ("quota",),
+)
+THROTTLE_SECONDS = counter(
+    "throttle_seconds",
+    "Sum of the times that clients were throttled for, by quota.",
+    "kafka.server:type=Produce,attribute=throttle-time",
+    ("quota",),
+)
+
 # Event loop and process.
 LOOP_DELAY = histogram(
     "event_loop_delay_seconds",
