@@ -10,6 +10,7 @@ from uuid import UUID
 from penstock.config.node import NodeConfig
 from penstock.config.node_settings import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
 from penstock.controller.configs.effective import DynamicBrokerConfigs
+from penstock.security.quotas.client_quotas import MutationQuota
 
 R = TypeVar("R")
 
@@ -35,15 +36,23 @@ class ControllerResult(Generic[R]):
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
     """What a decision reads besides the image and the request: the settings of the controller's
-    node, and a source of new ids."""
+    node, a source of new ids, and the quota of partitions that the client may create and delete;
+    None if it has none."""
 
     config: NodeConfig
     broker_configs: DynamicBrokerConfigs
     new_uuid: Callable[[], UUID]
+    mutations: MutationQuota | None = None
 
     @staticmethod
     def of(config: NodeConfig, new_uuid: Callable[[], UUID]) -> ControllerContext:
         return ControllerContext(config, DynamicBrokerConfigs(config), new_uuid)
+
+    def record_mutations(self, partitions: int) -> None:
+        """Record partitions that are created or deleted. Raises KafkaError
+        THROTTLING_QUOTA_EXCEEDED."""
+        if self.mutations is not None:
+            self.mutations.record(partitions)
 
     @property
     def num_partitions(self) -> int:

@@ -14,6 +14,14 @@ from uuid import UUID
 
 from penstock.limits import COMPARED_PARTITIONS_PER_STEP, COMPARED_PARTITIONS_PER_TOPIC
 from penstock.protocol.internal.metadata_nodes import RegisterControllerRecord
+from penstock.security.acls import Acl
+from penstock.security.delegation_tokens import DelegationToken
+from penstock.security.quotas.entities import QuotaEntity
+from penstock.security.sasl.scram_credential import (
+    ScramCredential,
+    ScramCredentialKey,
+    ScramShape,
+)
 
 # Types of config resources; the protocol's numbers.
 TOPIC = 2
@@ -110,13 +118,17 @@ class MetadataDelta:
     `topics` maps topic ids to the topic before and after, None where it does not exist. A topic
     that was deleted and created again is two entries, since its id differs. `partitions` has the
     indexes of the partitions that were added or changed, of the topics that exist: a topic may have
-    thousands. `configs` and `brokers` name the resources and brokers that changed.
+    thousands. `configs` and `brokers` name the resources and brokers that changed. `acls` maps the
+    ids of access control entries to the entry before and after. `client_quotas` names the entities
+    whose quotas changed.
     """
 
     topics: Mapping[UUID, tuple[TopicImage | None, TopicImage | None]] = field(default_factory=dict)
     configs: frozenset[ConfigResource] = frozenset()
     brokers: frozenset[int] = frozenset()
     partitions: Mapping[UUID, Sequence[int]] = field(default_factory=dict)
+    acls: Mapping[UUID, tuple[Acl | None, Acl | None]] = field(default_factory=dict)
+    client_quotas: frozenset[QuotaEntity] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +143,16 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
-    # Quotas, ACLs and credentials by key: no part reads them yet, but snapshots must retain them.
+    # Access control entries by id, and their ids.
+    acls: Mapping[UUID, Acl] = field(default_factory=dict)
+    acl_ids: Mapping[Acl, UUID] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramCredentialKey, ScramCredential] = field(default_factory=dict)
+    # By number of the mechanism: how many credentials have a shape.
+    scram_shapes: Mapping[int, Mapping[ScramShape, int]] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
+    # Quotas by key, of each entity that has some.
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    # Records by key that no part reads, but that snapshots must retain.
     opaque_records: Mapping[tuple[object, ...], object] = field(default_factory=dict)
     # Records of the open metadata transaction (KIP-868); None outside of one.
     open_transaction: tuple[object, ...] | None = None
@@ -192,7 +213,14 @@ def delta_steps(
             yield
     configs = yield from _changed_keys(before.configs, after.configs)
     brokers = yield from _changed_keys(before.brokers, after.brokers)
-    return MetadataDelta(topics, configs, brokers, partitions)
+    acl_ids = yield from _changed_keys(before.acls, after.acls)
+    acls: dict[UUID, tuple[Acl | None, Acl | None]] = {}
+    for count, acl_id in enumerate(acl_ids, 1):
+        acls[acl_id] = before.acls.get(acl_id), after.acls.get(acl_id)
+        if count % COMPARED_PARTITIONS_PER_STEP == 0:
+            yield
+    quotas = yield from _changed_keys(before.client_quotas, after.client_quotas)
+    return MetadataDelta(topics, configs, brokers, partitions, acls, quotas)
 
 
 def _is_same(before: TopicImage | None, after: TopicImage | None) -> bool:

@@ -1,9 +1,10 @@
 """Replays records on an image: the next image, and the delta between them. PURE.
 
 Each part of the image has its delta: `topics_delta`, `cluster_delta`, `configs_delta`,
-`opaque_delta`. This module dispatches records to them and handles metadata transactions (KIP-868).
-A record that does not fit the image is a broken invariant: this software or Apache Kafka wrote the
-log, and continuing would spread the damage.
+`acls_delta`, `scram_delta`, `delegation_tokens_delta`, `client_quotas_delta`, `opaque_delta`. This
+module dispatches records to them and handles metadata transactions (KIP-868). A record that does
+not fit the image is a broken invariant: this software or Apache Kafka wrote the log, and continuing
+would spread the damage.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.errors import InvariantBroken, invariant
+from penstock.metadata.acls_delta import AclsDelta
+from penstock.metadata.client_quotas_delta import ClientQuotasDelta
 from penstock.metadata.cluster_delta import ClusterDelta
 from penstock.metadata.configs_delta import ConfigurationsDelta, FeaturesDelta
+from penstock.metadata.delegation_tokens_delta import DelegationTokensDelta
 from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.metadata.opaque_delta import OpaqueRecordsDelta
+from penstock.metadata.scram_delta import ScramDelta
 from penstock.metadata.topics_delta import TopicsDelta
 from penstock.protocol.internal.metadata_nodes import (
     BrokerRegistrationChangeRecord,
@@ -25,9 +30,18 @@ from penstock.protocol.internal.metadata_nodes import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from penstock.protocol.internal.metadata_security import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from penstock.protocol.internal.metadata_settings import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -65,6 +79,10 @@ class Replay:
         self._cluster = ClusterDelta(image)
         self._configs = ConfigurationsDelta(image)
         self._features = FeaturesDelta(image)
+        self._acls = AclsDelta(image)
+        self._scram = ScramDelta(image)
+        self._tokens = DelegationTokensDelta(image)
+        self._quotas = ClientQuotasDelta(image)
         self._opaque = OpaqueRecordsDelta(image)
         self._next_producer_id = image.next_producer_id
         # Records of the open transaction; None outside of one.
@@ -122,6 +140,20 @@ class Replay:
                 self._cluster.replay_register_controller(record)
             case ProducerIdsRecord():
                 self._replay_producer_ids(record)
+            case AccessControlEntryRecord():
+                self._acls.replay_entry(record)
+            case RemoveAccessControlEntryRecord():
+                self._acls.replay_remove_entry(record)
+            case UserScramCredentialRecord():
+                self._scram.replay_credential(record)
+            case RemoveUserScramCredentialRecord():
+                self._scram.replay_remove_credential(record)
+            case DelegationTokenRecord():
+                self._tokens.replay_token(record)
+            case RemoveDelegationTokenRecord():
+                self._tokens.replay_remove_token(record)
+            case ClientQuotaRecord():
+                self._quotas.replay_quota(record)
             case NoOpRecord():
                 pass
             case _:
@@ -147,6 +179,12 @@ class Replay:
             features=self._features.features,
             next_producer_id=self._next_producer_id,
             controllers=self._cluster.controllers,
+            acls=self._acls.settled_acls(),
+            acl_ids=self._acls.settled_ids(),
+            scram_credentials=self._scram.settled_credentials(),
+            scram_shapes=self._scram.shapes,
+            delegation_tokens=self._tokens.settled_tokens(),
+            client_quotas=self._quotas.settled_quotas(),
             opaque_records=self._opaque.records,
             open_transaction=None if self._transaction is None else tuple(self._transaction),
         )
@@ -155,4 +193,6 @@ class Replay:
             frozenset(self._configs.changed_resources),
             frozenset(self._cluster.changed_brokers),
             self._topics.changed_partitions(),
+            self._acls.changes,
+            self._quotas.changed_entities(),
         )

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import UUID
 
+from penstock.metadata.acls_delta import acl_record
+from penstock.metadata.client_quotas_delta import quota_records
+from penstock.metadata.delegation_tokens_delta import token_records
 from penstock.metadata.image import (
     METADATA_VERSION,
     BrokerImage,
@@ -13,6 +16,7 @@ from penstock.metadata.image import (
     PartitionState,
     TopicImage,
 )
+from penstock.metadata.scram_delta import credential_records
 from penstock.protocol.internal.metadata_nodes import ProducerIdsRecord, RegisterBrokerRecord
 from penstock.protocol.internal.metadata_settings import (
     BeginTransactionRecord,
@@ -33,6 +37,11 @@ def snapshot_records(image: MetadataImage) -> Iterator[object]:
         yield ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
+    for acl_id, acl in image.acls.items():
+        yield acl_record(acl_id, acl)
+    yield from credential_records(image)
+    yield from token_records(image)
+    yield from quota_records(image)
     yield from image.opaque_records.values()
     if image.open_transaction is not None:
         yield BeginTransactionRecord()

@@ -93,7 +93,35 @@ class FollowerState:
 
 class Leader:
     """One leader epoch. `end_offset` is the log's end. `counted_end` is the part of it that counts
-    towards the high watermark: less than the end if the log must be synced first."""
+    towards the high watermark: less than the end if the log must be synced first. `isr_margin` is
+    how many replicas are in sync beyond min.insync.replicas, `missing_count` how many are not in
+    sync."""
+
+    __slots__ = (
+        "_behind_since",
+        "_brokers",
+        "_directories",
+        "_in_maximal_isr",
+        "_lag_max_s",
+        "_min_insync",
+        "_node_id",
+        "_out_of_sync",
+        "counted_end",
+        "end_offset",
+        "enough_in_sync",
+        "epoch",
+        "epoch_start",
+        "followers",
+        "high_watermark",
+        "is_reassigning",
+        "isr",
+        "isr_margin",
+        "min_insync",
+        "missing_count",
+        "partition_epoch",
+        "pending",
+        "replicas",
+    )
 
     def __init__(
         self,
@@ -209,6 +237,7 @@ class Leader:
         self.replicas = state.replicas
         self._directories = state.directories
         self.partition_epoch = state.partition_epoch
+        self.is_reassigning = bool(state.adding_replicas or state.removing_replicas)
         self.followers = {
             replica: self.followers.get(replica)
             or FollowerState(replica, now if replica in state.isr else -inf)
@@ -221,7 +250,9 @@ class Leader:
         self.isr = isr
         # A min.insync.replicas above the number of replicas requires all of them.
         self.min_insync = min(self._min_insync, len(self.replicas))
-        self.enough_in_sync = len(isr) >= self.min_insync
+        self.isr_margin = len(isr) - self.min_insync
+        self.missing_count = len(self.replicas) - len(isr)
+        self.enough_in_sync = self.isr_margin >= 0
         self._out_of_sync = tuple(
             [follower for replica, follower in self.followers.items() if replica not in isr]
         )

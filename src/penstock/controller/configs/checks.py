@@ -20,7 +20,7 @@ from penstock.config.setting import (
     InvalidSettingError,
     Setting,
 )
-from penstock.config.settings import NODE_SETTINGS, find_unsupported
+from penstock.config.settings import find_setting, find_unsupported
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.controller.decision import ControllerContext
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 def setting_of(resource_type: int, name: str) -> Setting[Any] | None:
     if resource_type == GROUP:
         return GROUP_SETTINGS[name].setting if name in GROUP_SETTINGS else None
-    return (TOPIC_SETTINGS if resource_type == TOPIC else NODE_SETTINGS).get(name)
+    return TOPIC_SETTINGS.get(name) if resource_type == TOPIC else find_setting(name)
 
 
 def check_resource(image: MetadataImage, resource_type: int, name: str) -> None:
@@ -133,7 +133,8 @@ def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:
     """
     for name, value in given.items():
         _check_supported(name, value)
-    settings = {name: NODE_SETTINGS[name] for name in given if name in NODE_SETTINGS}
+    # With those of a listener, as listener.name.<name>.ssl.keystore.location.
+    settings = {name: setting for name in given if (setting := find_setting(name)) is not None}
     read_only = [name for name, setting in settings.items() if setting.dynamic is Dynamic.READ_ONLY]
     if read_only:
         raise KafkaError(
@@ -159,7 +160,7 @@ def _check_broker_values(given: Mapping[str, str], *, for_all: bool) -> None:
 
 
 def _check_supported(name: str, value: str) -> None:
-    unsupported = None if name in NODE_SETTINGS else find_unsupported(name)
+    unsupported = None if find_setting(name) is not None else find_unsupported(name)
     reason = unsupported.refusal(name, value) if unsupported else None
     if reason:
         raise KafkaError(ErrorCode.INVALID_CONFIG, reason)

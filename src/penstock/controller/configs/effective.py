@@ -67,6 +67,9 @@ class DynamicBrokerConfig:
     def __getitem__(self, setting: Setting[T], /) -> T:
         return self.find(setting)[0]
 
+    def is_set(self, setting: Setting[Any], /) -> bool:
+        return self.find(setting)[1] is not ConfigSource.DEFAULT
+
     def find(self, setting: Setting[T]) -> tuple[T, ConfigSource]:
         """Return the value of a broker setting, and its source."""
         resolved = self._resolved.settings.get(setting.name)

@@ -91,6 +91,7 @@ def _create_each(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_name(image, topic.name, collisions)
             created, configs = _create(image, topic, context, broker)
+            context.record_mutations(len(created.partitions))
             results[topic.name] = (
                 _records(created, configs),
                 _created(created, _result_configs(broker, configs) if configs else defaults),

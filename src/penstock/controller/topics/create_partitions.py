@@ -25,7 +25,7 @@ Result = CreatePartitionsResponse.Result
 def create_partitions(
     image: MetadataImage,
     request: CreatePartitionsRequest,
-    context: ControllerContext,  # noqa: ARG001 - all decisions on client requests have the same signature
+    context: ControllerContext,
 ) -> ControllerResult[CreatePartitionsResponse]:
     counts = Counter(topic.name for topic in request.topics)
     records: list[object] = []
@@ -34,7 +34,9 @@ def create_partitions(
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records += _add_partitions(image, topic, room=MAX_RECORDS_PER_DECISION - len(records))
+            added = _add_partitions(image, topic, room=MAX_RECORDS_PER_DECISION - len(records))
+            context.record_mutations(len(added))
+            records += added
             results[topic.name] = Result(name=topic.name)
         except KafkaError as error:
             results[topic.name] = Result(

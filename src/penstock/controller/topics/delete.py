@@ -23,7 +23,7 @@ NO_SUCH_TOPIC_ID = "This server does not host this topic ID."
 def delete_topics(
     image: MetadataImage,
     request: DeleteTopicsRequest,
-    context: ControllerContext,  # noqa: ARG001 - all decisions on client requests have the same signature
+    context: ControllerContext,
 ) -> ControllerResult[DeleteTopicsResponse]:
     """Versions up to 5 have only names, in `topic_names`."""
     keys: list[TopicKey] = [(name, NO_UUID) for name in request.topic_names]
@@ -31,11 +31,10 @@ def delete_topics(
     key_counts = Counter(keys)
     topics = [_find(image, key, count) for key, count in key_counts.items()]
     id_counts = Counter(topic.id for topic in topics if isinstance(topic, TopicImage))
-    results = tuple(
-        _result(key, topic, id_counts) for key, topic in zip(key_counts, topics, strict=True)
-    )
+    topics = [_allowed(topic, id_counts, context) for topic in topics]
+    results = tuple(_result(key, topic) for key, topic in zip(key_counts, topics, strict=True))
     records = tuple(
-        RemoveTopicRecord(topic_id=topic_id) for topic_id, count in id_counts.items() if count == 1
+        RemoveTopicRecord(topic_id=topic.id) for topic in topics if isinstance(topic, TopicImage)
     )
     return ControllerResult(records, DeleteTopicsResponse(responses=results))
 
@@ -49,13 +48,26 @@ def _find(image: MetadataImage, key: TopicKey, count: int) -> TopicImage | Kafka
         return error
 
 
-def _result(key: TopicKey, topic: TopicImage | KafkaError, id_counts: Counter[UUID]) -> Result:
-    name, topic_id = key
-    if isinstance(topic, TopicImage) and id_counts[topic.id] > 1:
-        topic = KafkaError(
+def _allowed(
+    topic: TopicImage | KafkaError, id_counts: Counter[UUID], context: ControllerContext
+) -> TopicImage | KafkaError:
+    """Return the topic, or the reason why it cannot be deleted with the others."""
+    if isinstance(topic, KafkaError):
+        return topic
+    if id_counts[topic.id] > 1:
+        return KafkaError(
             ErrorCode.INVALID_REQUEST,
             "The provided topic name maps to an ID that was already supplied.",
         )
+    try:
+        context.record_mutations(len(topic.partitions))
+    except KafkaError as error:
+        return error
+    return topic
+
+
+def _result(key: TopicKey, topic: TopicImage | KafkaError) -> Result:
+    name, topic_id = key
     if isinstance(topic, KafkaError):
         return Result(
             name=name, topic_id=topic_id, error_code=topic.code, error_message=topic.message
