@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from penstock.client.connection import Connection
-from penstock.client.errors import ConnectionFailed, NotABroker
+from penstock.client.errors import AuthenticationFailed, ConnectionFailed, NotABroker
 from penstock.errors import KafkaError
 
 Address = tuple[str, int]
@@ -91,6 +91,9 @@ def _failure(results: Iterable[Connection | KafkaError]) -> KafkaError:
     for failure in failures:
         if not isinstance(failure, ConnectionFailed):
             return failure
+    refused = [one for one in failures if isinstance(one, AuthenticationFailed)]
+    if refused:
+        return refused[0]
     final = all(isinstance(failure, NotABroker) for failure in failures)
     message = "; ".join(failure.message for failure in failures)
     return NotABroker(message) if final else ConnectionFailed(message)

@@ -15,7 +15,7 @@ async with Client(world, "localhost:9092") as client:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -31,7 +31,9 @@ from penstock.world import World
 
 class Client:
     """Raises ValueError for an invalid bootstrap list, and ConnectionFailed if no broker responds.
-    With `controllers` the bootstrap servers are controllers, for `admin` alone (KIP-919)."""
+    With `controllers` the bootstrap servers are controllers, for `admin` alone (KIP-919).
+    `security` has security.protocol, ssl.* and sasl.* by the names of Kafka's clients; other names
+    in it are ignored. Raises InvalidSecurity for unusable ones."""
 
     def __init__(
         self,
@@ -42,7 +44,13 @@ class Client:
         request_timeout_s: float = 30.0,
         api_timeout_s: float | None = None,
         controllers: bool = False,
+        security: Mapping[str, str] | None = None,
     ) -> None:
+        if security:
+            # Imported here, so that a client without it starts quickly.
+            from penstock.client.security import secured
+
+            world = secured(world, security)
         self.cluster = Cluster(
             world,
             parse_bootstrap(bootstrap),

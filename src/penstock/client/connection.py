@@ -11,7 +11,16 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from penstock.client.errors import ConnectionFailed, NotKafka, UnknownHost, check, reason
+from penstock.client.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    NotABroker,
+    NotKafka,
+    SaslRefused,
+    UnknownHost,
+    check,
+    reason,
+)
 from penstock.client.in_flight import FrameReader, InFlightRequests, PendingRequest
 from penstock.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.apis import Api, api_of, find_api
@@ -19,6 +28,7 @@ from penstock.protocol.framing import frame_request
 from penstock.protocol.headers import API_VERSIONS_KEY
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.schema import Versions
+from penstock.security.tls.network import TlsRefused
 from penstock.world import World
 
 T = TypeVar("T")
@@ -87,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._in_flight = InFlightRequests()
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
+        self._retiring = False
         self._last_used_s = self._loop.time()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -170,6 +181,13 @@ class Connection(asyncio.Protocol):
             feature.name: feature.max_version_level for feature in response.finalized_features
         }
 
+    def retire(self) -> None:
+        """Close the connection as soon as no request is in flight: its session ends soon
+        (KIP-368). Its owner opens another one, and no request fails."""
+        self._retiring = True
+        if not self._in_flight:
+            self.close()
+
     def close(self, error: Exception | None = None) -> None:
         """Close the connection and fail all pending requests with the error."""
         if self._error is None:
@@ -217,6 +235,8 @@ class Connection(asyncio.Protocol):
                 self._in_flight.complete(frame)
         except ProtocolError as error:
             self.close(NotKafka(f"{self.address} does not speak Kafka's protocol: {error}"))
+        if self._retiring and not self._in_flight:
+            self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         because = f": {reason(error)}" if isinstance(error, OSError) else ""
@@ -255,6 +275,10 @@ async def open_connection(
     except UnicodeError as error:
         # Python encodes host names as IDNA, which refuses empty and long labels.
         raise UnknownHost(f"cannot connect to {address}: {error}") from error
+    except TlsRefused as error:
+        raise NotABroker(f"cannot connect to {address}: {error}") from error
+    except SaslRefused as error:
+        raise AuthenticationFailed(f"cannot authenticate to {address}: {error}") from error
     except OSError as error:
         unknown = isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_HOST
         raise (UnknownHost if unknown else ConnectionFailed)(
@@ -267,8 +291,8 @@ async def open_connection(
         raise
     except ConnectionFailed as error:
         raise ConnectionFailed(
-            f"{error.message} before it answered ApiVersions: "
-            "is this the plaintext listener of a Kafka broker?"
+            f"{error.message} before it answered ApiVersions: is this the listener of a Kafka "
+            "broker, and its security.protocol that of this client?"
         ) from error
     except BaseException:
         connection.close()

@@ -40,6 +40,19 @@ class NotABroker(ConnectionFailed):
     """No address of those tried is that of a Kafka broker. Another attempt does not help."""
 
 
+class AuthenticationFailed(NotABroker):
+    """The server refuses the client's credentials, or the client the server's."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class SaslRefused(ConnectionError):
+    """The server or this client refuses the authentication. Another attempt does not help, unless
+    the credentials change."""
+
+
 class UnknownHost(NotABroker):
     """The host name does not exist."""
 

@@ -12,14 +12,19 @@ from uuid import UUID
 
 from penstock.client import offsets
 from penstock.client.admin import (
+    acls,
     configs,
+    delegation_tokens,
     producers,
     quorum,
+    quotas,
     reassignments,
     topics,
     transactions,
+    users,
 )
 from penstock.client.admin.configs import ConfigEntry, ConfigResourceType
+from penstock.client.admin.delegation_tokens import TokenWithSecret
 from penstock.client.admin.producers import AbortTransactionSpec, ProducerState
 from penstock.client.admin.quorum import QuorumInfo, VoterEndpoint
 from penstock.client.admin.reassignments import Assignments, PartitionReassignment
@@ -29,6 +34,7 @@ from penstock.client.admin.transactions import (
     TransactionDescription,
     TransactionListing,
 )
+from penstock.client.admin.users import ScramUser
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check, error_of
 from penstock.client.metadata import Broker, TopicInfo
@@ -52,6 +58,10 @@ from penstock.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from penstock.security.acls import Acl, AclFilter
+from penstock.security.principals import KafkaPrincipal
+from penstock.security.quotas.entities import QuotaEntity, QuotaFilter
+from penstock.security.sasl.scram_credential import DEFAULT_ITERATIONS, ScramMechanism
 
 # The broker uses num.partitions and default.replication.factor.
 BROKER_DEFAULT = -1
@@ -344,6 +354,80 @@ class AdminClient:
         return await transactions.find_hanging(
             self._cluster, partitions, max_timeout_min=max_timeout_min, broker_id=broker_id
         )
+
+    async def describe_client_quotas(
+        self, quota_filter: QuotaFilter
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of the entities that match a filter."""
+        return await quotas.describe_client_quotas(self._cluster, quota_filter)
+
+    async def alter_client_quotas(
+        self,
+        alterations: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set the quotas of entities, or remove them where the value is None. Raises the error of
+        the first entity that is refused."""
+        await quotas.alter_client_quotas(self._cluster, alterations, validate_only=validate_only)
+
+    async def describe_users(self, names: Sequence[str] | None = None) -> list[ScramUser]:
+        """Return the SCRAM credentials, without secrets, of these users or of all."""
+        return await users.describe_users(self._cluster, names)
+
+    async def set_user(
+        self,
+        name: str,
+        mechanism: ScramMechanism,
+        password: str,
+        iterations: int = DEFAULT_ITERATIONS,
+    ) -> None:
+        """Set a user's password for a SCRAM mechanism."""
+        await users.set_user(self._cluster, name, mechanism, password, iterations)
+
+    async def remove_user(self, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
+        """Remove a user's SCRAM credentials for these mechanisms."""
+        await users.remove_user(self._cluster, name, mechanisms)
+
+    async def describe_acls(self, acl_filter: AclFilter) -> list[Acl]:
+        """Return the access control entries that match a filter."""
+        return await acls.describe_acls(self._cluster, acl_filter)
+
+    async def create_acls(self, entries: Sequence[Acl]) -> None:
+        """Create access control entries; those that exist stay."""
+        await acls.create_acls(self._cluster, entries)
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Delete the access control entries that match a filter, and return them."""
+        return await acls.delete_acls(self._cluster, filters)
+
+    async def create_delegation_token(
+        self,
+        renewers: Sequence[KafkaPrincipal] = (),
+        *,
+        max_lifetime_ms: int = -1,
+        owner: KafkaPrincipal | None = None,
+    ) -> TokenWithSecret:
+        """Create a token of this client, or of an owner. A lifetime of -1 is that of the cluster's
+        settings."""
+        return await delegation_tokens.create_delegation_token(
+            self._cluster, renewers, max_lifetime_ms, owner
+        )
+
+    async def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """Let a token expire later. Return when, in milliseconds since 1970."""
+        return await delegation_tokens.renew_delegation_token(self._cluster, hmac, period_ms)
+
+    async def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """Let a token expire after a period, or remove it if that is negative. Return when it
+        expires, in milliseconds since 1970."""
+        return await delegation_tokens.expire_delegation_token(self._cluster, hmac, period_ms)
+
+    async def describe_delegation_tokens(
+        self, owners: Iterable[KafkaPrincipal] | None = None
+    ) -> list[TokenWithSecret]:
+        """Return the tokens of owners, or all that this client may see."""
+        return await delegation_tokens.describe_delegation_tokens(self._cluster, owners)
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that will not return."""
