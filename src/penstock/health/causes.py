@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from penstock.health.disks import disk_reasons
 from penstock.health.findings import Reason
 from penstock.health.history import (
     LONG_LINE,
@@ -48,10 +49,15 @@ def broker_causes(
     broker = seen.brokers.get(broker_id)
     links: list[Reason] = []
     if broker is None:
+        removed = last_event(seen, EventKind.UNREGISTERED, str(broker_id))
+        words = "{it} is not registered in the cluster"
+        if removed is not None:
+            at = clock_time(removed.at_ms, seen.now_ms, seen.zone)
+            words = f"{{it}} was unregistered at {at} ({removed.words})"
         links.append(
             Reason(
                 "broker-unregistered",
-                "{it} is not registered in the cluster",
+                words,
                 f"start broker {broker_id}, or move its replicas: penstock brokers drain "
                 f"{broker_id}",
             )
@@ -72,6 +78,8 @@ def broker_causes(
     links += directories
     if not links:
         links += _slowness(seen, broker_id, partition)
+    if broker is not None:
+        links += disk_reasons(broker)
     if links and broker_id in seen.nodes and not directories:
         links += _its(last_line(seen, seen.nodes[broker_id]), broker_id)
     return _worded(broker_id, links)

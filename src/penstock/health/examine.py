@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+from penstock.health.clients import check_clients
 from penstock.health.connections import check_connections
 from penstock.health.findings import Finding, by_severity, merged
 from penstock.health.groups import check_groups
@@ -19,6 +20,7 @@ from penstock.health.transactions import check_transactions
 
 CHECKS = (
     check_connections,
+    check_clients,
     check_quorum,
     check_brokers,
     check_partitions,

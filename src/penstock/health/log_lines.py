@@ -15,6 +15,10 @@ from penstock.health.observations import Event, EventKind
 
 # Events of one log that are kept: the latest.
 MAX_EVENTS = 1_000
+# Refused clients of one log that are kept, the latest. Those that repeat count once, so that they
+# do not take the places of other events.
+MAX_REFUSED_CLIENTS = 100
+_OF_REFUSED = (EventKind.HANDSHAKE_FAILED, EventKind.LOGIN_FAILED, EventKind.DENIED)
 
 # "2026-11-18 12:03:10,123 WARNING [node 1] penstock.node: message", as cli.log_output writes it.
 _LINE = re.compile(
@@ -23,6 +27,8 @@ _LINE = re.compile(
 )
 # What clients do does not explain what a node does.
 _OF_CLIENTS = ("penstock.request", "penstock.audit")
+# Of those lines, these explain why a client does not work.
+_REFUSALS = (": denied, since ", ": authentication failed: ")
 _PATTERNS = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -61,6 +67,18 @@ _PATTERNS = tuple(
             r"(?P<words>(?P<subject>\S+) is damaged: .*(?:It is set aside|replaces it).*)",
         ),
         (
+            EventKind.HANDSHAKE_FAILED,
+            r"TLS handshake with (?P<subject>\S+) on (?P<words>.*)",
+        ),
+        (
+            EventKind.LOGIN_FAILED,
+            r"connection from (?P<subject>\S+):\d+ on (?P<words>\S+: authentication failed: .*)",
+        ),
+        (
+            EventKind.DENIED,
+            r".*: denied, since (?P<subject>'.*?') from (?P<words>\S+ may not .*)",
+        ),
+        (
             EventKind.UNCLEAN_SHUTDOWN,
             r"(?P<words>log directory (?P<subject>.+?) was not shut down cleanly: .*)",
         ),
@@ -81,27 +99,34 @@ def read_log(node: int, text: str, zone: tzinfo) -> NodeLog:
     """Return what a node logged, in the order of time. Other lines, such as those of a traceback,
     count only as the last line: a process that fails ends with them."""
     events: list[Event] = []
+    refused: dict[tuple[EventKind, str, str], Event] = {}
     last_line, last_ms = "", None
-    for at_ms, message in _lines(text, zone):
-        last_line = message
-        if at_ms is not None:
-            last_ms = at_ms
-            event = _event(node, at_ms, message)
-            if event is not None:
-                events.append(event)
-    return NodeLog(tuple(events[-MAX_EVENTS:]), last_line, last_ms)
+    for at_ms, message, is_of_client in _lines(text, zone):
+        if not is_of_client:
+            last_line, last_ms = message, at_ms or last_ms
+        event = None if at_ms is None else _event(node, at_ms, message)
+        if event is not None and event.kind in _OF_REFUSED:
+            key = event.kind, event.subject, event.words
+            refused.pop(key, None)
+            refused[key] = event
+        elif event is not None and not is_of_client:
+            events.append(event)
+    kept = [*events[-MAX_EVENTS:], *list(refused.values())[-MAX_REFUSED_CLIENTS:]]
+    return NodeLog(tuple(sorted(kept, key=lambda event: event.at_ms)), last_line, last_ms)
 
 
-def _lines(text: str, zone: tzinfo) -> Iterator[tuple[int | None, str]]:
-    """Return the time and the message of each line; of other lines their text, without a time."""
+def _lines(text: str, zone: tzinfo) -> Iterator[tuple[int | None, str, bool]]:
+    """Return the time and the message of each line, and whether it is about a client; of other
+    lines their text, without a time."""
     for line in text.splitlines():
         parsed = _json_line(line) if line.startswith("{") else _text_line(line, zone)
         if parsed is not None:
             at, logger, message = parsed
-            if logger not in _OF_CLIENTS:
-                yield round(at.timestamp() * 1000), message
+            is_of_client = logger in _OF_CLIENTS
+            if not is_of_client or any(text in message for text in _REFUSALS):
+                yield round(at.timestamp() * 1000), message, is_of_client
         elif line.strip():
-            yield None, line.strip()
+            yield None, line.strip(), False
 
 
 def _text_line(line: str, zone: tzinfo) -> tuple[datetime, str, str] | None:

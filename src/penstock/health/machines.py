@@ -1,32 +1,19 @@
-"""Disks that fill, clocks that differ, and limits of open files."""
+"""The machines of brokers: disks, clocks that differ, and limits of open files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from penstock.health.disks import check_disks
 from penstock.health.findings import Finding, Level, Reason
 from penstock.health.history import is_current, recent_events
-from penstock.health.observations import (
-    SLOW_FLUSH_S,
-    Broker,
-    EventKind,
-    LogDir,
-    NodeState,
-    Observation,
-)
-from penstock.health.wording import clock_time, duration, size
+from penstock.health.observations import EventKind, NodeState, Observation
+from penstock.health.wording import clock_time, duration
 
-# A disk is short of space if both its share and its bytes are below a bound: 5 % of 20 TB are
-# enough, and so are 30 GB of a small disk.
-_FULL_SHARE, _FULL_BYTES = 0.05, 20 * 10**9
-_FILLING_SHARE, _FILLING_BYTES = 0.10, 50 * 10**9
 # Timestamps of records, retention by time and transaction timeouts tolerate less than this.
 CLOCK_DIFFERENCE_MS = 2_000
 _OPEN_FILES_SHARE = 0.8
-# A busy disk has single slow syncs.
-_SLOW_FLUSHES = 10
-_SLOW_FLUSH_SHARE = 0.1
 # A block of this length is close to a session timeout.
 _LONG_BLOCK_MS = 5_000
 # Kafka recommends 100,000. Below this, a few hundred clients and segments exhaust the limit.
@@ -35,12 +22,8 @@ _FEW_OPEN_FILES = 1_024
 
 def check_machines(seen: Observation) -> Iterator[Finding]:
     for broker in seen.brokers.values():
-        for directory in broker.log_dirs or ():
-            finding = _disk(broker.id, directory)
-            if finding is not None:
-                yield finding
+        yield from check_disks(broker)
         yield from _clock(f"broker {broker.id}", broker.clock_ahead_ms)
-        yield from _slow_disk(broker)
     leader = None if seen.quorum is None else seen.brokers.get(seen.quorum.leader)
     if seen.quorum is not None and (leader is None or leader.clock_ahead_ms is None):
         yield from _clock(f"controller {seen.quorum.leader}", seen.quorum.clock_ahead_ms)
@@ -49,34 +32,6 @@ def check_machines(seen: Observation) -> Iterator[Finding]:
         if node.state is not NodeState.STOPPED:
             yield from _frozen(seen, node.id)
     yield from _open_files(seen)
-
-
-def _disk(broker_id: int, directory: LogDir) -> Finding | None:
-    total, usable = directory.total_bytes, directory.usable_bytes
-    if directory.error or not total or usable is None:
-        return None
-    share = usable / total
-    if share < _FULL_SHARE and usable < _FULL_BYTES:
-        level, code = Level.PROBLEM, "disk-full"
-    elif share < _FILLING_SHARE and usable < _FILLING_BYTES:
-        level, code = Level.WARNING, "disk-fills"
-    else:
-        return None
-    return Finding(
-        code,
-        level,
-        (f"the disk of {directory.path} of broker {broker_id}",),
-        f"has {size(usable)} of {size(total)} left",
-        (
-            Reason(
-                code,
-                "a broker takes a log directory offline when a write to it fails, with all its "
-                "partitions",
-            ),
-        ),
-        "add space, move replicas to other brokers (penstock rebalance), or lower retention.bytes "
-        "or retention.ms of large topics",
-    )
 
 
 def _clock(node: str, ahead_ms: int | None) -> Iterator[Finding]:
@@ -90,25 +45,6 @@ def _clock(node: str, ahead_ms: int | None) -> Iterator[Finding]:
             (),
             "run a time service such as chrony on both machines. Timestamps of records, and "
             "retention by time, follow these clocks",
-        )
-
-
-def _slow_disk(broker: Broker) -> Iterator[Finding]:
-    flushes = broker.flushes
-    if (
-        flushes is not None
-        and flushes.slow >= _SLOW_FLUSHES
-        and flushes.slow >= _SLOW_FLUSH_SHARE * flushes.count
-    ):
-        yield Finding(
-            "disk-slow",
-            Level.WARNING,
-            (f"the disk of broker {broker.id}",),
-            f"is slow: {flushes.slow:,} of {flushes.count:,} syncs of its logs took "
-            f"{SLOW_FLUSH_S:g} s or longer since its start",
-            (),
-            f"look for other work on the disk of broker {broker.id}, and for its errors in the log "
-            "of the machine",
         )
 
 

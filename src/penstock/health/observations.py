@@ -2,7 +2,7 @@
 
 A source fills what it knows, and leaves the rest None or empty: `penstock doctor` fills most fields
 over Kafka's protocol, `nodes` and `events` from the directory of `penstock up`, and
-`Broker.clock_ahead_ms` and `Broker.flushes` from the metrics of nodes. A leader knows
+`Broker.clock_ahead_ms` and what `Broker` has of disks from the metrics of nodes. A leader knows
 `Replica.last_fetch_ms`, which no API of Kafka reports.
 """
 
@@ -29,6 +29,12 @@ class Reach(StrEnum):
     CLOSED = "closed"
     HTTP = "http"
     TLS = "tls"
+    PLAINTEXT = "plaintext"
+    CERTIFICATE_EXPIRED = "certificate-expired"
+    CERTIFICATE_NAME = "certificate-name"
+    CERTIFICATE = "certificate"
+    HANDSHAKE = "tls-handshake"
+    CREDENTIALS = "credentials"
     OTHER_PROTOCOL = "other-protocol"
     AUTHENTICATION = "authentication"
     CONTROLLER = "controller"
@@ -97,8 +103,7 @@ SLOW_FLUSH_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Flushes:
-    """Syncs of logs to disk since the start of a node, and how many of them took SLOW_FLUSH_S or
-    longer."""
+    """Syncs of logs to disk, and how many of them took SLOW_FLUSH_S or longer."""
 
     count: int
     slow: int
@@ -107,7 +112,9 @@ class Flushes:
 @dataclass(frozen=True, slots=True)
 class Broker:
     """Times are on the clock of this machine. `log_dirs` is None if the broker did not answer.
-    `clock_ahead_ms` is how much the broker's clock is ahead of this machine's."""
+    `clock_ahead_ms` is how much the broker's clock is ahead of this machine's. `flushes` are those
+    since its start, `recent_flushes` those while doctor looked. The disks of `stalled_dirs` do not
+    answer."""
 
     id: int
     host: str = ""
@@ -120,6 +127,8 @@ class Broker:
     clock_ahead_ms: int | None = None
     log_dirs: tuple[LogDir, ...] | None = None
     flushes: Flushes | None = None
+    recent_flushes: Flushes | None = None
+    stalled_dirs: tuple[str, ...] = ()
     # It asked the controller to let it shut down.
     shutting_down: bool = False
 
@@ -304,6 +313,10 @@ class EventKind(StrEnum):
     TRUNCATED = "truncated"
     FILE_DAMAGED = "file-damaged"
     UNCLEAN_SHUTDOWN = "unclean-shutdown"
+    UNREGISTERED = "unregistered"
+    HANDSHAKE_FAILED = "handshake-failed"
+    LOGIN_FAILED = "login-failed"
+    DENIED = "denied"
 
 
 @dataclass(frozen=True, slots=True)

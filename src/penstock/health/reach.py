@@ -44,6 +44,35 @@ REACHED: dict[Reach, tuple[str, str]] = {
         "{address} speaks TLS",
         "set security.protocol=SSL or SASL_SSL in the client, or use a plaintext listener",
     ),
+    Reach.PLAINTEXT: (
+        "{address} is a listener without TLS",
+        "set security.protocol=PLAINTEXT or SASL_PLAINTEXT in the client, or use the port of a "
+        "listener with TLS (listener.security.protocol.map)",
+    ),
+    Reach.CERTIFICATE_EXPIRED: (
+        "the certificate of {address} has expired, or is not valid yet: {detail}",
+        "replace the file of ssl.keystore.location on that node; it is read again within seconds. "
+        "Check the clocks of both machines",
+    ),
+    Reach.CERTIFICATE_NAME: (
+        "the certificate of {address} is for another host: {detail}",
+        "connect by a name that the certificate has, or issue one with this name as a subject "
+        "alternative name",
+    ),
+    Reach.CERTIFICATE: (
+        "the certificate of {address} is not trusted: {detail}",
+        "set ssl.truststore.location in the client to a file with the certificate of its issuer",
+    ),
+    Reach.HANDSHAKE: (
+        "the TLS handshake with {address} fails: {detail}",
+        "compare ssl.enabled.protocols, ssl.cipher.suites and ssl.client.auth of the listener with "
+        "the client's settings; the node's log has its side of the reason",
+    ),
+    Reach.CREDENTIALS: (
+        "{address} refuses the login: {detail}",
+        "check sasl.mechanism, and username and password in sasl.jaas.config. penstock users list "
+        "shows the users of SCRAM",
+    ),
     Reach.OTHER_PROTOCOL: (
         "{address} does not speak Kafka's protocol: {detail}",
         "use the port of a broker's listener",

@@ -56,13 +56,18 @@ def _check(seen: Observation, transaction: Transaction) -> Finding | None:
         )
     prepared = [state for state in transaction.states if state.startswith("Prepare")]
     if prepared and len(prepared) == len(transaction.states) > 1:
+        at_fault = _partitions_at_fault(seen, transaction)
         return _finding(
             transaction,
             "transaction-not-completed",
             Level.PROBLEM,
-            f"stays in {transaction.state}: its markers cannot be written",
-            (*_where(transaction), *_partitions_at_fault(seen, transaction)),
-            "bring the leaders of these partitions back",
+            f"stays in {transaction.state}: its markers "
+            + ("cannot be written" if at_fault else "are not written yet"),
+            (*_where(transaction), *at_fault),
+            "bring the leaders of these partitions back"
+            if at_fault
+            else "run penstock doctor again in a minute; if it still stays, look at the log of its "
+            "coordinator",
         )
     if transaction.state != "Ongoing" or transaction.start_ms is None:
         return None

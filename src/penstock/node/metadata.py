@@ -178,6 +178,19 @@ class MetadataView:
                 "a new topic is not in this node's metadata after %g s", _TOPIC_REPLAY_TIMEOUT_S
             )
 
+    async def wait_until(self, holds: Callable[[MetadataImage], bool]) -> None:
+        """Return when something that the controller has committed holds for the image that this
+        node has applied, or after a timeout: it may have been changed again."""
+        try:
+            async with asyncio.timeout(_TOPIC_REPLAY_TIMEOUT_S):
+                while not holds(self.image):
+                    await self._changed.wait()
+        except TimeoutError:
+            logger.warning(
+                "a committed change is not in this node's metadata after %g s",
+                _TOPIC_REPLAY_TIMEOUT_S,
+            )
+
     async def wait_leaders(self, names: Iterable[str]) -> None:
         """Return when no partition of these topics has a leader that is disconnected from this
         broker, or after a timeout.

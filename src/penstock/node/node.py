@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from penstock.config import cluster_settings
 from penstock.config.node import NodeConfig
+from penstock.limits import QUOTAS_INDEXED_A_TURN
 from penstock.log.directory import LogDirectory
 from penstock.metadata.image import MetadataDelta, MetadataImage
 from penstock.node.broker.controllers import ControllerChannel
@@ -20,6 +22,8 @@ from penstock.node.shards.groups import Groups
 from penstock.node.shards.transactions import Transactions
 from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
+from penstock.security.authorizer import Authorizer
+from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.world import Disk
 
 
@@ -44,6 +48,8 @@ class Node:
     groups: Groups
     transactions: Transactions
     verifier: TxnVerifier
+    quotas: ClientQuotas
+    authorizer: Authorizer | None = None
 
     async def open(self) -> None:
         """Lock the log directories and read the metadata log."""
@@ -69,6 +75,7 @@ class Node:
         epoch = await self.lifecycle.register(ports)
         self.supervisor.spawn(self.lifecycle.run())
         await self.quorum.wait_applied(epoch)
+        self.authorize()
         await self.replicas.open()
         self.groups.open()
         self.transactions.open()
@@ -84,14 +91,31 @@ class Node:
         await self.metadata.wait_unfenced(self.config.node_id)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Iterator[None]:
-        """Pass a committed metadata change to the parts, in steps of bounded length."""
+        """Pass a committed metadata change to the parts, in steps of bounded length. CreateAcls,
+        DeleteAcls and AlterClientQuotas wait for the image, so the authorizer and the quotas come
+        before it."""
+        if self.authorizer is not None and delta.acls:
+            yield from self.authorizer.apply(delta.acls, image.acls)
+        changed = iter(delta.client_quotas)
+        while some := list(islice(changed, QUOTAS_INDEXED_A_TURN)):
+            self.quotas.apply(some, image.client_quotas)
+            yield
         self.metadata.apply(image, delta)
         self.verifier.apply(image, delta)
         yield from self.replicas.apply(image, delta)
         self.groups.apply(image, delta)
         self.transactions.apply(image, delta)
         self.lifecycle.apply(image, delta)
+        if self.registration.is_in(image):
+            self.authorize()
         self.metadata.notify()
+
+    def authorize(self) -> None:
+        """Let the authorizer decide by the access control entries from now on. It must have all
+        that were committed when the node started: those up to the node's own registration, or
+        those before its term as the active controller."""
+        if self.authorizer is not None:
+            self.authorizer.complete_load()
 
     async def leave(self) -> None:
         """Move leadership to other brokers while this one still serves requests, so that no client

@@ -13,7 +13,7 @@ class Supervisor:
     """Parts of the node start their tasks with `spawn`. `wait_failed` raises the first error."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._error: BaseException | None = None
         self._failed = asyncio.Event()
 
@@ -23,7 +23,7 @@ class Supervisor:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
 
     def fail(self, error: BaseException) -> None:
@@ -45,7 +45,7 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.fail(error)

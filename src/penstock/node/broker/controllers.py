@@ -14,6 +14,7 @@ from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
 from penstock.errors import ErrorCode, KafkaError
 from penstock.node.controller.controller import NodeController
+from penstock.node.controller.mutation_quota import under_quota
 from penstock.node.shards.internal_topics import auto_created
 from penstock.protocol.apis import api_of, response_class
 from penstock.protocol.codec import decode, encode_bytes
@@ -21,6 +22,8 @@ from penstock.protocol.headers import decode_response_header, encode_request_hea
 from penstock.protocol.internal.principal import DefaultPrincipalData
 from penstock.protocol.internal.versioned import encode_versioned
 from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from penstock.security.principals import KafkaPrincipal
+from penstock.security.quotas.client_quotas import MutationQuota
 from penstock.world import World
 
 Q = TypeVar("Q")
@@ -34,11 +37,27 @@ _CONNECT_TIMEOUT_S = 2.0
 # For requests that have no timeout of their own.
 _REQUEST_TIMEOUT_S = 30.0
 
+# Of the CreateTopics request that creates a topic automatically.
+_CREATE_TOPICS, _CREATE_TOPICS_VERSION = 19, 7
+
 # Top-level errors after which the request is sent again, possibly to another controller.
 _RETRIABLE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT})
 
-# Clients are not authenticated yet.
-_ANONYMOUS = encode_versioned(DefaultPrincipalData(type="User", name="ANONYMOUS"))
+
+class Requester(Protocol):
+    """The client of a request that the active controller executes."""
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def principal(self) -> KafkaPrincipal: ...
+
+    @property
+    def token_authenticated(self) -> bool: ...
 
 
 class QuorumLeader(Protocol):
@@ -138,11 +157,10 @@ class Controllers:
         decide: Callable[[NodeController, Q], Awaitable[R]],
         *,
         version: int,
-        client_id: str | None = None,
-        peer: str = "",
+        requester: Requester | None = None,
     ) -> R:
         """Return the active controller's response. `decide` executes the request if this node is
-        the active controller."""
+        the active controller. Without a requester the request is this node's own."""
         if self._local is not None and self._local.is_active:
             try:
                 return await decide(self._local, request)
@@ -150,17 +168,20 @@ class Controllers:
                 if error.code is not ErrorCode.NOT_CONTROLLER:
                     raise
         timeout_s = getattr(request, "timeout_ms", _REQUEST_TIMEOUT_S * 1000) / 1000
-        return cast(R, await self._forward(request, version, client_id, peer, timeout_s))
+        return cast(R, await self._forward(request, version, requester, timeout_s))
 
     async def _forward(
-        self, request: object, version: int, client_id: str | None, peer: str, timeout_s: float
+        self, request: object, version: int, requester: Requester | None, timeout_s: float
     ) -> object:
+        """Forward a request with the client's principal, or without one if it is this node's own:
+        then the controller takes the principal of the connection."""
         api = api_of(type(request))
+        client_id = None if requester is None else requester.client_id
         envelope = EnvelopeRequest(
             request_data=encode_request_header(api.key, version, 0, client_id)
             + encode_bytes(request, version),
-            request_principal=_ANONYMOUS,
-            client_host_address=_inet_address(peer),
+            request_principal=None if requester is None else _encoded(requester),
+            client_host_address=_inet_address("" if requester is None else requester.peer),
         )
         reply = await self._channel.call(envelope, EnvelopeResponse, timeout_s=timeout_s)
         if reply.error_code or reply.response_data is None:
@@ -171,7 +192,9 @@ class Controllers:
         _header, end = decode_response_header(api.key, version, reply.response_data)
         return cast(object, decode(response_class(api.key), version, reply.response_data[end:]))
 
-    async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+    async def create_missing(
+        self, names: Iterable[str], requester: Requester | None = None
+    ) -> dict[str, KafkaError | None]:
         """Create topics that a client names or a coordinator needs, and wait until this node knows
         them. Return the error of each topic, None if it was created."""
         # Imported on first use so that a node starts quickly.
@@ -182,11 +205,18 @@ class Controllers:
         )
 
         def decide(
-            controller: NodeController, request: CreateTopicsRequest
+            controller: NodeController,
+            request: CreateTopicsRequest,
+            mutations: MutationQuota | None = None,
         ) -> Awaitable[CreateTopicsResponse]:
-            return controller.decide(create_topics, request)
+            return controller.decide(create_topics, request, mutations)
 
-        response = await self.ask(auto_created(self._config, names), decide, version=7)
+        response = await self.ask(
+            auto_created(self._config, names),
+            under_quota(decide, requester, _CREATE_TOPICS, _CREATE_TOPICS_VERSION),
+            version=_CREATE_TOPICS_VERSION,
+            requester=requester,
+        )
         await self._wait_topics([topic.name for topic in response.topics if not topic.error_code])
         return {
             topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
@@ -233,10 +263,22 @@ class ProducerIds:
             return producer_id
 
 
+def _encoded(requester: Requester) -> bytes:
+    principal = requester.principal
+    return encode_versioned(
+        DefaultPrincipalData(
+            type=principal.type,
+            name=principal.name,
+            token_authenticated=requester.token_authenticated,
+        )
+    )
+
+
 def _inet_address(peer: str) -> bytes:
     """Return the host of host:port as the bytes of a Java InetAddress, or the loopback address if
     it is not an IP address."""
     try:
-        return ipaddress.ip_address(peer.rpartition(":")[0]).packed
+        host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
+        return ipaddress.ip_address(host).packed
     except ValueError:
         return bytes([127, 0, 0, 1])

@@ -2,11 +2,14 @@
 
 Each log directory and the metadata log directory gets a meta.properties with the cluster id, the
 node id and a directory id. That of a controller in a dynamic quorum also gets its first voters.
+With SCRAM credentials or access control entries the metadata log directory gets a
+bootstrap.checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.config.meta_properties import (
@@ -18,9 +21,17 @@ from penstock.config.meta_properties import (
 from penstock.config.node import NodeConfig
 from penstock.config.properties import PropertiesError
 from penstock.ids import uuid_text
+from penstock.metadata.acls_delta import acl_record
+from penstock.metadata.scram_delta import credential_record
+from penstock.node.quorum.bootstrap_file import BOOTSTRAP_CHECKPOINT, bootstrap_content
 from penstock.node.quorum.initial_voters import InitialVoters
 from penstock.node.quorum.log import metadata_log_path
+from penstock.protocol.internal.metadata_security import UserScramCredentialRecord
+from penstock.security.acls import Acl
 from penstock.world import Disk, Rng
+
+if TYPE_CHECKING:
+    from penstock.security.setup.cluster import ClusterSecrets
 
 Say = Callable[[str], object]
 
@@ -38,10 +49,12 @@ def format_directories(
     ignore_formatted: bool,
     say: Say,
     quorum: InitialVoters | None = None,
+    credentials: Sequence[UserScramCredentialRecord] = (),
+    acls: Sequence[Acl] = (),
 ) -> str:
     """Format the directories and return the cluster id. FormatError, before anything is written, if
     formatted directories have another cluster or node id. With `quorum` the node is a controller of
-    a dynamic quorum (KIP-853)."""
+    a dynamic quorum (KIP-853). A new cluster begins with the `credentials` and `acls`."""
     formatted = _read_formatted(disk, node)
     _check_cluster_id(cluster_id)
     expected = cluster_id or next((meta.cluster_id for meta in formatted.values()), None)
@@ -61,6 +74,7 @@ def format_directories(
     if expected is None:
         expected = uuid_text(rng.uuid())
         say(f"Cluster id: {expected}")
+    records = [*credentials, *(acl_record(rng.uuid(), acl) for acl in acls)]
     taken = {meta.directory_id for meta in formatted.values()}
     for directory in unformatted:
         is_metadata = directory == node.metadata_log_dir
@@ -70,8 +84,35 @@ def format_directories(
         meta = MetaProperties(expected, node.node_id, directory_id)
         say(f"Formatting {_kind(node, directory, quorum)} {directory} with cluster.id {expected}.")
         files = quorum.files(node, directory_id) if quorum and is_metadata else {}
-        _write(disk, directory, meta, files)
+        bootstrap = bootstrap_content(records) if records and is_metadata else None
+        _write(disk, directory, meta, files, bootstrap)
     return expected
+
+
+def scram_credentials(arguments: Sequence[str], rng: Rng) -> list[UserScramCredentialRecord]:
+    """Return the credentials of --add-scram arguments. Raises FormatError, without secrets."""
+    # Imported on first use, so that a node starts quickly.
+    from penstock.security.sasl.scram_argument import ScramArgumentError, parse_add_scram
+
+    records: dict[tuple[int, str], UserScramCredentialRecord] = {}
+    for argument in arguments:
+        try:
+            mechanism, name, credential = parse_add_scram(argument, lambda: rng.uuid().bytes)
+        except ScramArgumentError as error:
+            raise FormatError(str(error)) from None
+        records[mechanism, name] = credential_record((mechanism, name), credential)
+    return list(records.values())
+
+
+def first_records(secrets: ClusterSecrets | None, rng: Rng) -> dict[str, Any]:
+    """Return the arguments with which `format_directories` creates the first users and access
+    control entries of a secure cluster; none without secrets."""
+    if secrets is None:
+        return {}
+    from penstock.security.setup.cluster import first_acls
+
+    credentials = scram_credentials(secrets.scram_arguments, rng)
+    return {"credentials": credentials, "acls": first_acls()}
 
 
 def _read_formatted(disk: Disk, node: NodeConfig) -> dict[str, MetaProperties]:
@@ -142,7 +183,11 @@ def _kind(node: NodeConfig, directory: str, quorum: InitialVoters | None) -> str
 
 
 def _write(
-    disk: Disk, directory: str, meta: MetaProperties, metadata_log: Mapping[str, bytes]
+    disk: Disk,
+    directory: str,
+    meta: MetaProperties,
+    metadata_log: Mapping[str, bytes],
+    bootstrap: bytes | None,
 ) -> None:
     """Write meta.properties last: until then the directory is not formatted."""
     try:
@@ -153,6 +198,8 @@ def _write(
             for name, content in metadata_log.items():
                 disk.replace(f"{path}/{name}", content)
             disk.sync_dir(directory)
+        if bootstrap is not None:
+            disk.replace(f"{directory}/{BOOTSTRAP_CHECKPOINT}", bootstrap)
         disk.replace(f"{directory}/{META_PROPERTIES}", encode_meta_properties(meta))
     except OSError as error:
         raise FormatError(

@@ -160,6 +160,7 @@ class Lifecycle:
             name=listener.name,
             host=self._identity.host_name if wildcard else str(listener.host),
             port=listener.port or ports.get(listener.name, 0),
+            security_protocol=listener.security_protocol.number,
         )
 
     # Heartbeats

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config import cluster_settings
@@ -34,6 +35,7 @@ from penstock.limits import DECIDED_PARTITIONS_A_TURN
 from penstock.log.directory import TooManyFiles
 from penstock.metadata.image import BrokerImage, MetadataImage
 from penstock.node.controller.broker_sessions import BrokerSessions
+from penstock.node.controller.delegation_tokens import TokenController
 from penstock.node.controller.departure_log import DepartureLog
 from penstock.node.controller.election_counts import ElectionCounts
 from penstock.node.controller.partition_slices import PartitionSlices
@@ -60,6 +62,7 @@ from penstock.protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from penstock.security.quotas.client_quotas import ClientQuotas, MutationQuota
 from penstock.world import World
 
 if TYPE_CHECKING:
@@ -97,8 +100,13 @@ class NodeController:
         quorum: Quorum,
         context: ControllerContext,
         spawn: Spawn,
+        first_records: Sequence[object] = (),
+        quotas: ClientQuotas | None = None,
     ) -> None:
+        """`first_records` are those of bootstrap.checkpoint, which a new cluster begins with."""
+        self._first_records = first_records
         self._context = context
+        self._quotas = ClientQuotas() if quotas is None else quotas
         self._world = world
         self._config = config
         self._cluster_id = cluster_id
@@ -109,6 +117,7 @@ class NodeController:
         self._sessions = BrokerSessions(
             world, config, quorum, context, self._slices, self._departures, self._commit, spawn
         )
+        self.tokens = TokenController(world.clock, config, quorum, context, self._commit)
         self.elections = ElectionCounts()
         quorum.on_append = self.elections.count
         # Counts changes of leadership, so that the task of an earlier term ends.
@@ -124,9 +133,28 @@ class NodeController:
         self,
         decide: Callable[[MetadataImage, Q, ControllerContext], ControllerResult[R]],
         request: Q,
+        mutations: MutationQuota | None = None,
     ) -> R:
         """Decide on a request and return the response when its records are committed."""
-        return await self._commit(lambda image: decide(image, request, self._context))
+        context = (
+            self._context if mutations is None else replace(self._context, mutations=mutations)
+        )
+        return await self._commit(lambda image: decide(image, request, context))
+
+    def mutation_quota(self, user: str, client_id: str, *, is_strict: bool) -> MutationQuota | None:
+        """Return the quota of partitions that a request of a client may change; None if it has
+        none."""
+        quotas = self._quotas.mutations
+        if not quotas.is_set:
+            return None
+        return quotas.of_request(user, client_id, self._now_ms(), is_strict=is_strict)
+
+    def throttle_ms(self, mutations: MutationQuota) -> int:
+        """Return for how long the client of a request is throttled from now on."""
+        return mutations.throttle_ms(self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._world.clock.monotonic() * 1000)
 
     async def alter_configs(
         self,
@@ -172,9 +200,14 @@ class NodeController:
 
     async def unregister_broker(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         broker = self._quorum.pending.brokers.get(request.broker_id)
+        left: ByTopic = []
         if self.is_active and broker is not None and not broker.fenced:
-            await self._slices.leave_isrs(broker)
-        return await self.decide(unregister_broker, request)
+            left = await self._slices.leave_isrs(broker)
+        response = await self.decide(unregister_broker, request)
+        if left and not response.error_code:
+            image = self._quorum.pending
+            self._spawn(self._departures.unregistered(image, request.broker_id, left))
+        return response
 
     def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         return self._quorum.describe_quorum(request)
@@ -240,7 +273,8 @@ class NodeController:
         """Write the feature levels that a new cluster's metadata begins with, as in Kafka. A
         request may arrive before `_lead` has written them."""
         if not self._quorum.pending.features:
-            await self._quorum.append(bootstrap_records(self._context))
+            records = (*bootstrap_records(self._context), *self._first_records)
+            await self._quorum.append(records)
 
     async def _lead(self, term: int) -> None:
         try:
@@ -255,6 +289,9 @@ class NodeController:
                 await asyncio.sleep(_SESSION_CHECK_S)
                 if self._term == term:
                     await self._sessions.fence_expired()
+                if self._term == term:
+                    with contextlib.suppress(TooManyFiles):
+                        await self.tokens.remove_expired()
                 if self._term == term and self._world.clock.monotonic() >= elect_at:
                     with contextlib.suppress(TooManyFiles):
                         await self._elect()

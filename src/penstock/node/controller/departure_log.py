@@ -1,5 +1,5 @@
 """Logs which partitions a broker left when the active controller fenced it, its log directories
-failed or it shut down: one line, with the causes."""
+failed, it shut down or was unregistered: one line, with the causes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ class DepartureLog:
     async def shut_down(self, image: MetadataImage, broker_id: int, left: ByTopic) -> None:
         await self._log(image, Broker(broker_id, shutting_down=True), (), left)
 
+    async def unregistered(self, image: MetadataImage, broker_id: int, left: ByTopic) -> None:
+        now_ms = self._clock.now_ms()
+        words = "UnregisterBroker, penstock brokers remove"
+        event = Event(now_ms, self._node_id, EventKind.UNREGISTERED, str(broker_id), words)
+        await self._log(image, Broker(broker_id), (event,), left)
+
     async def directories_failed(self, image: MetadataImage, broker_id: int, left: ByTopic) -> None:
         directory = LogDir("of these replicas", "the broker reported it, and its log says why")
         await self._log(image, Broker(broker_id, log_dirs=(directory,)), (), left)
@@ -74,7 +80,7 @@ class DepartureLog:
             others = {
                 each.id: Broker(each.id, fenced=each.fenced) for each in image.brokers.values()
             }
-            brokers = {**others, broker.id: broker}
+            brokers = {**others, broker.id: broker} if broker.id in others else others
             seen = Observation(now_ms, zone, brokers=brokers, events=events)
             line = departures.line(seen)
             cause = line.partition(": ")[2]

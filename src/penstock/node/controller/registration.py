@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from uuid import UUID
 
+from penstock.config.listeners import security_protocols
 from penstock.config.node import NodeConfig
 from penstock.controller.features import SUPPORTED_FEATURES
 from penstock.errors import ErrorCode, KafkaError
+from penstock.metadata.image import MetadataImage
 from penstock.node.broker.controllers import ControllerChannel
 from penstock.node.quorum.quorum import Quorum
 from penstock.protocol.messages.controller_registration import (
@@ -34,6 +37,12 @@ class ControllerRegistration:
         self._config = config
         self._channel = channel
         self._quorum = quorum
+        self._incarnation_id: UUID | None = None
+
+    def is_in(self, image: MetadataImage) -> bool:
+        """Return True if an image has the registration of this start of the node."""
+        registered = image.controllers.get(self._config.node_id)
+        return registered is not None and registered.incarnation_id == self._incarnation_id
 
     async def run(self) -> None:
         """Return when the registration is committed. Call it when the node listens."""
@@ -60,12 +69,17 @@ class ControllerRegistration:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _request(self) -> ControllerRegistrationRequest:
+        self._incarnation_id = self._world.rng.uuid()
+        protocols = security_protocols(self._config)
         return ControllerRegistrationRequest(
             controller_id=self._config.node_id,
-            incarnation_id=self._world.rng.uuid(),
+            incarnation_id=self._incarnation_id,
             listeners=tuple(
                 ControllerRegistrationRequest.Listener(
-                    name=endpoint.name, host=endpoint.host, port=endpoint.port
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=protocols[endpoint.name].number,
                 )
                 for endpoint in self._quorum.own_endpoints()
             ),

@@ -10,7 +10,7 @@ response in the same way. Records that are not in memory are read by a thread fi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -45,6 +45,9 @@ class Respond(Protocol):
         self, session_id: int, slices: Iterable[Sequence[tuple[Key, PartitionRead]]]
     ) -> Generator[None, None, FetchResponse]:
         """Encode the response, one slice at a time."""
+
+    def throttled(self, session_id: int, throttle_ms: int) -> FetchResponse:
+        """Make the empty response to a consumer that exceeds its quota."""
 
 
 class DelayedFetch(DelayedResponse["FetchResponse"]):
@@ -107,7 +110,9 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         self._unread = len(self._state.due)
         self._read()
         if self._is_ready:
-            return self._respond.response(self._result())
+            charge = self._params.charge
+            throttled = None if charge is None else self._throttled(charge)
+            return self._respond.response(self._result()) if throttled is None else throttled
         self._wait()
         return self
 
@@ -195,6 +200,11 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
         iterations of the event loop; what changes meanwhile is part of the next one."""
         if self.is_done or self._answering is not None:
             return
+        charge = self._params.charge
+        throttled = None if charge is None else self._throttled(charge)
+        if throttled is not None:
+            self.complete(throttled)
+            return
         if len(self._reader.reads) > ANSWERED_PARTITIONS_A_TURN:
             self._answering = self._answer_in_slices()
             self._answer_slice()
@@ -205,6 +215,19 @@ class DelayedFetch(DelayedResponse["FetchResponse"]):
             self.fail(error)
         else:
             self.complete(response)
+
+    def _throttled(self, charge: Callable[[int], int]) -> FetchResponse | None:
+        """Return an empty response if the consumer exceeds its quota. All that was read is due
+        again. As in Kafka, a consumer that asked for a session has to ask again."""
+        throttle_ms = charge(self._reader.size)
+        if not throttle_ms:
+            return None
+        session = self._session
+        if session is not None and not self._is_incremental:
+            self._fetches.sessions.close(session.id)
+            session = self._session = None
+        self._reader.restore()
+        return self._respond.throttled(NO_SESSION if session is None else session.id, throttle_ms)
 
     def answer_now(self) -> None:
         """Complete the response before this returns."""

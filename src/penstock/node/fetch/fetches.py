@@ -58,7 +58,7 @@ class Fetches:
         """Return the response, or a delayed one. KafkaError if the request does not fit its
         session."""
         is_incremental = session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
-        is_verified = self._is_verified(params)
+        is_verified = self.is_verified(params)
         session: FetchSession | None = None
         if is_verified and params.replica_id != CONSUMER_ID:
             self.replicas.fetched_at[params.replica_id] = self.clock.monotonic()
@@ -98,7 +98,7 @@ class Fetches:
         """True while the followers of throttled partitions must wait (KIP-73)."""
         return self.replicas.throttles.leader.is_exceeded(self.clock.monotonic())
 
-    def _is_verified(self, params: FetchParams) -> bool:
+    def is_verified(self, params: FetchParams) -> bool:
         """Return True for consumers, and for brokers in their current epoch. Any other client that
         names a replica opens, changes and closes no session; the reader refuses its partitions."""
         return params.replica_id == CONSUMER_ID or is_current(

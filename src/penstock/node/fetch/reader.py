@@ -6,7 +6,7 @@ may fetch, how far a fetcher may read, what its offset means, and what it waits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -22,6 +22,8 @@ from penstock.limits import (
 from penstock.node.fetch.state import CONSUMER_ID, FetchPartition, FetchState, Key
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from penstock.metadata.image import PartitionState, TopicImage
     from penstock.node.metadata import MetadataView
     from penstock.node.partition.partition import Partition, ReadResult
@@ -35,7 +37,9 @@ _WRONG_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 
 class FetchParams(NamedTuple):
     """The bounds of a fetch and its fetcher. `rack` is empty if the fetch must not be redirected to
-    a replica in the same rack."""
+    a replica in the same rack. `may_read` tells if the fetcher may read a topic; None if it may
+    read all. `charge` takes the bytes of a response from the consumer's quota, and returns for how
+    long the consumer is throttled instead of getting it; None if it has no quota."""
 
     replica_id: int
     broker_epoch: int
@@ -45,6 +49,8 @@ class FetchParams(NamedTuple):
     read_committed: bool = False
     may_read_follower: bool = False
     rack: str = ""
+    may_read: Callable[[str], bool] | None = None
+    charge: Callable[[int], int] | None = None
 
 
 class PartitionRead(NamedTuple):
@@ -207,6 +213,7 @@ class FetchReader:
 
     __slots__ = (
         "_max_bytes",
+        "_may_read",
         "_metadata",
         "_min_bytes",
         "_replicas",
@@ -233,10 +240,16 @@ class FetchReader:
         self._metadata = metadata
         self._replicas = replicas
         self._state = state
+        self._may_read = params.may_read
         self._max_bytes = min(max(params.max_bytes, 0), MAX_FETCH_BYTES)
         self._min_bytes = min(params.min_bytes, self._max_bytes)
         self._size = 0
         self._urgent = False
+
+    @property
+    def size(self) -> int:
+        """The bytes of records that were read."""
+        return self._size
 
     @property
     def is_enough(self) -> bool:
@@ -282,6 +295,8 @@ class FetchReader:
         partition: Partition | None = None
         name, index = key
         try:
+            if self._may_read is not None:
+                self._check_topic(name, self._may_read)
             topic = (
                 self._metadata.topic(name)
                 if isinstance(name, str)
@@ -315,6 +330,15 @@ class FetchReader:
             self.is_stale = True
         if self.is_watching and partition is not None:
             self._watch(key, result)
+
+    def _check_topic(self, name: str | UUID, may_read: Callable[[str], bool]) -> None:
+        """Check the right to read at each read: it may be withdrawn during a session. A topic that
+        the fetcher names may not reveal that it exists."""
+        known = name if isinstance(name, str) else self._metadata.topic("", name).name
+        if not may_read(known):
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the fetcher may not read topic {known}"
+            )
 
     def _read_partition(
         self, key: Key, fetched: FetchPartition, partition: Partition

@@ -8,7 +8,7 @@ is in the header of the batch (`LocalTimes`). The other partitions are those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +18,10 @@ from penstock.metrics.catalogue import coordinators as names
 from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples, Series, label_text
 from penstock.metrics.turn import Turn
-from penstock.node.metrics.local_times import LocalTimes, Wanted
+from penstock.node.metrics.local_times import Firsts, LocalTimes, Wanted
+from penstock.node.metrics.positions import Positions
 from penstock.node.metrics.remote_offsets import RemoteOffsets
+from penstock.node.partition.partition import Partition
 from penstock.node.replication.replicas import Replicas
 from penstock.node.shards.groups import Groups
 from penstock.world import World
@@ -27,35 +29,49 @@ from penstock.world import World
 if TYPE_CHECKING:
     from penstock.coordinator.offsets.committed import Committed, Offsets
 
+# Committed offsets that a scrape looks at before it checks the time: 0.1 to 0.5 µs each, and 10 µs
+# with the series of partitions.
+_OFFSETS_PER_STEP = 4 * SCRAPED_PARTITIONS_PER_STEP
+_SERIES_PER_STEP = SCRAPED_PARTITIONS_PER_STEP
+
 
 class _TopicLag:
-    """The lag of a group in a topic. `seconds` is None if it is not known for any partition."""
+    """The lag of a group in a topic. `seconds` is None if it is not known for any partition.
+    `partitions` counts those with a lag."""
 
-    __slots__ = ("offsets", "seconds")
+    __slots__ = ("offsets", "partitions", "seconds")
 
     def __init__(self) -> None:
         self.offsets = 0
+        self.partitions = 0
         self.seconds: float | None = None
 
 
 class _GroupLag:
-    """The lag of a group. `unknown` counts partitions whose high watermark is not known."""
+    """The lag of a group. `local` counts its partitions with an in-sync replica by topic. `former`
+    are the first records that the last scrape found, `firsts` those of this one. `unknown` counts
+    partitions whose high watermark is not known."""
 
-    __slots__ = ("group_id", "largest", "topics", "unknown")
+    __slots__ = ("firsts", "former", "group_id", "largest", "local", "topics", "unknown")
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, local: Mapping[str, int], former: Firsts) -> None:
         self.group_id = group_id
+        self.local = local
+        self.former = former
+        self.firsts: Firsts = {}
         self.largest = 0
         self.unknown = 0
         self.topics: dict[str, _TopicLag] = {}
 
     def add(self, samples: Samples, name: TopicPartition, lag: int, seconds: float | None) -> None:
-        topic = self.topics.get(name.topic)
+        topic = self.topics.get(name[0])
         if topic is None:
-            topic = self.topics[name.topic] = _TopicLag()
+            topic = self.topics[name[0]] = _TopicLag()
         if lag:
             topic.offsets += lag
-            self.largest = max(self.largest, lag)
+            topic.partitions += 1
+            if lag > self.largest:
+                self.largest = lag
         if seconds is not None and (topic.seconds is None or topic.seconds < seconds):
             topic.seconds = seconds
         if samples.per_partition:
@@ -65,10 +81,18 @@ class _GroupLag:
             if seconds is not None:
                 samples.add_labelled(names.PARTITION_LAG_SECONDS, seconds, labels)
 
+    def add_local_without_lag(self) -> None:
+        """Add the topics that have a partition with an in-sync replica and without a lag. Called
+        when all local partitions with a lag are added, and no others."""
+        for name, count in self.local.items():
+            topic = self.topics.setdefault(name, _TopicLag())
+            if topic.seconds is None and topic.partitions < count:
+                topic.seconds = 0.0
+
 
 class _Local(NamedTuple):
     """A partition with an in-sync replica in which a group has a lag. `first` is the first record
-    that is not committed and has not been removed."""
+    that is not committed and has not been removed; its timestamp is not known yet."""
 
     group: _GroupLag
     first: Wanted
@@ -91,22 +115,29 @@ class LagSource:
         remote: RemoteOffsets,
         reads: Reads,
     ) -> None:
-        self._node_id = node_id
+        self._clock = world.clock
         self._groups = groups
         self._replicas = replicas
         self._remote = remote
         self._local_times = LocalTimes(world.clock, reads)
         self._series = Series()
+        self._positions = Positions(node_id, replicas)
+        # What the last scrape found of each group.
+        self._firsts: dict[str, Firsts] = {}
 
     async def __call__(self, samples: Samples, turn: Turn) -> None:
-        groups, local, remote = await self._positions(samples, turn)
+        groups, local, remote = await self._look_at_groups(samples, turn)
         await self._add_local(samples, turn, local)
+        for group in groups:
+            group.add_local_without_lag()
+        self._firsts = {group.group_id: group.firsts for group in groups if group.firsts}
         if remote:
             await self._add_remote(samples, turn, remote)
         for number, group in enumerate(groups, 1):
             if group.topics or group.unknown:
-                samples.add(names.GROUP_LAG_MAX, group.largest, group.group_id)
-                samples.add(names.GROUP_LAG_UNKNOWN, group.unknown, group.group_id)
+                labels = label_text(names.GROUP_LAG_MAX.labels, (group.group_id,))
+                samples.add_labelled(names.GROUP_LAG_MAX, group.largest, labels)
+                samples.add_labelled(names.GROUP_LAG_UNKNOWN, group.unknown, labels)
             if number % SCRAPED_PARTITIONS_PER_STEP == 0:
                 await turn.pause()
         series = ((group.group_id, *topic) for group in groups for topic in group.topics.items())
@@ -114,17 +145,18 @@ class LagSource:
             if number >= samples.max_series:
                 samples.dropped += 1
                 continue
-            samples.add(names.GROUP_LAG, topic.offsets, group_id, topic_name)
+            labels = label_text(names.GROUP_LAG.labels, (group_id, topic_name))
+            samples.add_labelled(names.GROUP_LAG, topic.offsets, labels)
             if topic.seconds is not None:
-                samples.add(names.GROUP_LAG_SECONDS, topic.seconds, group_id, topic_name)
+                samples.add_labelled(names.GROUP_LAG_SECONDS, topic.seconds, labels)
             if number % SCRAPED_PARTITIONS_PER_STEP == 0:
                 await turn.pause()
 
-    async def _positions(
+    async def _look_at_groups(
         self, samples: Samples, turn: Turn
     ) -> tuple[list[_GroupLag], list[_Local], list[_Remote]]:
-        """Return the groups that have series, and the committed offsets of existing partitions in
-        which a lag is to be looked up. Those without a lag are added."""
+        """Return the groups that have series, and the committed offsets of existing partitions
+        whose lag is to be looked up. The others are added."""
         offsets: dict[str, Offsets] = {}
         for machine in self._groups.machines:
             ids = iter(list(machine.groups.by_id))
@@ -136,57 +168,63 @@ class LagSource:
         groups: list[_GroupLag] = []
         local: list[_Local] = []
         remote: list[_Remote] = []
+        step = _SERIES_PER_STEP if samples.per_partition else _OFFSETS_PER_STEP
+        self._positions.begin()
         async for group_id in samples.bounded(offsets, self._series, turn):
-            group = _GroupLag(group_id)
+            of_group = offsets[group_id].of_group(group_id)
+            # Copies: the group may commit during a pause.
+            partitions, committed = list(of_group), list(of_group.values())
+            positions = await self._positions.of_group(group_id, partitions, turn)
+            group = _GroupLag(group_id, positions.local, self._firsts.get(group_id, {}))
             groups.append(group)
-            # A copy: the group may commit during a pause.
-            committed = dict(offsets[group_id].of_group(group_id))
-            items = iter(committed.items())
-            for _step in range(0, len(committed), SCRAPED_PARTITIONS_PER_STEP):
-                step = islice(items, SCRAPED_PARTITIONS_PER_STEP)
-                self._add_positions(samples, group, step, local, remote)
+            items = zip(partitions, committed, positions.replicas, strict=True)
+            for _step in range(0, len(committed), step):
+                self._add_offsets(samples, group, islice(items, step), local, remote)
                 await turn.pause()
+        self._positions.end()
         return groups, local, remote
 
-    def _add_positions(
+    def _add_offsets(
         self,
         samples: Samples,
         group: _GroupLag,
-        offsets: Iterable[tuple[TopicPartition, Committed]],
+        offsets: Iterable[tuple[TopicPartition, Committed, Partition | None]],
         local: list[_Local],
         remote: list[_Remote],
     ) -> None:
         """The loop has local names, and looks at as few objects as it can: a group may have
         committed offsets of 10,000 partitions, usually without a lag."""
-        partitions, node_id = self._replicas.partitions, self._node_id
-        is_any_offline = any(each.failure for each in self._replicas.store.directories)
-        adds_partitions, added = samples.per_partition, ""
-        for name, committed in offsets:
-            offset, partition = committed.offset, partitions.get(name)
-            state = None if partition is None else partition.state
-            if (
-                partition is None
-                or state is None
-                or (state.leader != node_id and node_id not in state.isr)
-                or (is_any_offline and partition.directory.failure is not None)
-            ):
-                # No replica, or one that is not in sync or offline.
+        adds_partitions, now_ms = samples.per_partition, self._clock.now_ms()
+        former, firsts = group.former, group.firsts
+        for name, committed, partition in offsets:
+            offset = committed[0]  # of 10,000, the name of the field would take a tenth
+            if partition is None:
                 if self._replicas.exists(name):
                     remote.append(_Remote(group, name, offset))
                 continue
             end = partition.high_watermark
-            if offset < end:
-                # Retention may have removed the records after the committed offset.
-                start = max(offset, partition.log.start_offset)
-                local.append(_Local(group, Wanted(name, partition, start, end), end - offset))
-            elif adds_partitions or name[0] != added:
-                added = name[0]
-                group.add(samples, name, 0, 0.0)
+            if offset >= end:
+                if adds_partitions:
+                    group.add(samples, name, 0, 0.0)
+                continue
+            # Retention may have removed the records after the committed offset.
+            start = partition.log.start_offset
+            if start < offset:
+                start = offset
+            first = former.get(name)
+            if first is not None:
+                firsts[name] = first
+                if first.is_known(start, end):
+                    group.add(samples, name, end - offset, first.age_s(now_ms))
+                    continue
+            local.append(_Local(group, Wanted(firsts, name, partition, start, end), end - offset))
 
     async def _add_local(self, samples: Samples, turn: Turn, local: list[_Local]) -> None:
-        await self._local_times.refresh([each.first for each in local], turn)
+        await self._local_times.look_up([each.first for each in local], turn)
+        now_ms = self._clock.now_ms()
         for number, each in enumerate(local, 1):
-            age_s = self._local_times.age_s(each.first)
+            first = each.first.found
+            age_s = None if first is None else first.age_s(now_ms)
             each.group.add(samples, each.first.name, each.lag, age_s)
             if number % SCRAPED_PARTITIONS_PER_STEP == 0:
                 await turn.pause()

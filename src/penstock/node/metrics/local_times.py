@@ -28,55 +28,68 @@ from penstock.world import Clock
 log = logging.getLogger(__name__)
 
 
-class Wanted(NamedTuple):
-    """The first record at or after an offset, below the high watermark `end`."""
+class First(NamedTuple):
+    """The first record at or after an offset. Between `offset` and `after` there are only markers.
+    `timestamp` is in milliseconds: -1 if the record has none, None if it was not found before
+    `after`."""
 
+    offset: int
+    after: int
+    timestamp: int | None
+
+    def is_known(self, offset: int, end: int) -> bool:
+        """Return True if nothing is to be looked up: the record was found, or only markers follow
+        the offset, up to the high watermark `end`."""
+        return self.offset == offset and (self.timestamp is not None or self.after == end)
+
+    def age_s(self, now_ms: int) -> float | None:
+        """Return the age of the record: None if it has no timestamp, 0 if there is no record."""
+        timestamp = self.timestamp
+        if timestamp is None:
+            return 0.0
+        if timestamp < 0:
+            return None
+        return (now_ms - timestamp) / 1000 if timestamp < now_ms else 0.0
+
+
+# The first records that a group has not committed.
+Firsts = dict[TopicPartition, First]
+
+
+class Wanted(NamedTuple):
+    """The first record at or after an offset, below the high watermark `end`. It is looked up for
+    `firsts`."""
+
+    firsts: Firsts
     name: TopicPartition
     partition: Partition
     offset: int
     end: int
 
+    @property
+    def found(self) -> First | None:
+        first = self.firsts.get(self.name)
+        return None if first is None or not first.is_known(self.offset, self.end) else first
+
 
 class LocalTimes:
-    """Each timestamp is looked up once while its record is the first that is not committed."""
+    """Looks up timestamps that no former scrape has found."""
 
     def __init__(self, clock: Clock, reads: Reads) -> None:
         self._clock = clock
         self._reads = reads
-        # In milliseconds; -1 if the record has no timestamp.
-        self._times: dict[tuple[TopicPartition, int], int] = {}
-        # Where only markers follow an offset, as far as was looked: the offset after them.
-        self._after_markers: dict[tuple[TopicPartition, int], int] = {}
         # How many records that were not in memory were read: the next scrape begins with others.
         self._read_count = 0
 
-    def age_s(self, wanted: Wanted) -> float | None:
-        """Return the age of a record in seconds: None if it is not known, 0 if there is no such
-        record."""
-        key = wanted.name, wanted.offset
-        timestamp = self._times.get(key)
-        if timestamp is None:
-            return 0.0 if self._after_markers.get(key, wanted.offset) >= wanted.end else None
-        return None if timestamp < 0 else max(0, self._clock.now_ms() - timestamp) / 1000
-
-    async def refresh(self, wanted: list[Wanted], turn: Turn) -> None:
-        """Look up the timestamps of these records, and forget the others. A record that cannot be
-        read now is looked up again by the next scrape."""
-        times, self._times = self._times, {}
-        after_markers, self._after_markers = self._after_markers, {}
+    async def look_up(self, wanted: list[Wanted], turn: Turn) -> None:
+        """Look up the timestamps of these records. One that cannot be read now is looked up again
+        by the next scrape."""
         cold: list[tuple[Wanted, Callable[[], None]]] = []
         for number, each in enumerate(wanted, 1):
-            key = each.name, each.offset
-            timestamp = times.get(key)
-            if timestamp is not None:
-                self._times[key] = timestamp
-            else:
-                if (after := after_markers.get(key)) is not None and after <= each.end:
-                    self._after_markers[key] = after
-                try:
-                    self._look_up(each)
-                except NotInMemory as missing:
-                    cold.append((each, missing.warm))
+            try:
+                _look_up(each)
+            except NotInMemory as missing:
+                cold.append((each, missing.warm))
             if number % SCRAPED_PARTITIONS_PER_STEP == 0:
                 await turn.pause()
         if cold:
@@ -101,27 +114,31 @@ class LocalTimes:
         for each, _warm in some:
             if each.partition.directory.path in results:
                 try:
-                    self._look_up(each)
+                    _look_up(each)
                 except NotInMemory:
                     continue  # it was not read, or is out of memory again
 
-    def _look_up(self, wanted: Wanted) -> None:
-        """Raises NotInMemory."""
-        key = wanted.name, wanted.offset
-        offset = self._after_markers.get(key, wanted.offset)
-        for _ in range(SCRAPED_MARKERS):
-            if offset >= wanted.end:
-                return
-            try:
-                header = wanted.partition.log.header_at(offset, at_once=True)
-            except KafkaError:
-                return  # damaged or offline; other measures report it
-            if header is None:
-                return
-            if not header.is_control:
-                self._times[key] = header.timestamp_at(offset)
-                return
-            offset = self._after_markers[key] = header.next_offset
+
+def _look_up(wanted: Wanted) -> None:
+    """Find a record, or the markers before it. Raises NotInMemory."""
+    firsts, name, _partition, start, end = wanted
+    before, offset = firsts.get(name), start
+    if before is not None and before.offset == start and before.after <= end:
+        offset = before.after
+    for _ in range(SCRAPED_MARKERS):
+        if offset >= end:
+            return
+        try:
+            header = wanted.partition.log.header_at(offset, at_once=True)
+        except KafkaError:
+            return  # damaged or offline; other measures report it
+        if header is None:
+            return
+        if not header.is_control:
+            firsts[name] = First(start, offset, header.timestamp_at(offset))
+            return
+        offset = header.next_offset
+        firsts[name] = First(start, offset, None)
 
 
 def _warm_all(warms: list[Callable[[], None]], monotonic: Callable[[], float], end: float) -> None:

@@ -12,8 +12,8 @@ from itertools import islice
 from math import inf
 
 from penstock.config.transaction_settings import TRANSACTION_MAX_TIMEOUT_MS
-from penstock.ids import TopicPartition
 from penstock.limits import LATE_TRANSACTION_MS, SCRAPED_PARTITIONS_PER_STEP
+from penstock.log.directory import LogDirectory
 from penstock.metrics.catalogue import coordinators
 from penstock.metrics.catalogue import partitions as names
 from penstock.metrics.reads import Reads
@@ -27,7 +27,10 @@ from penstock.node.partition.partition import Partition
 from penstock.node.replication.replicas import Replicas
 from penstock.world import World
 
-Partitions = Iterable[tuple[TopicPartition, Partition]]
+Partitions = Iterable[Partition]
+
+# Partitions that the sums take at a time: 0.4 µs each.
+_PER_STEP = 4 * SCRAPED_PARTITIONS_PER_STEP
 
 
 class _Totals:
@@ -48,14 +51,15 @@ class _Totals:
         self.late_transactions = 0
         self.max_lag = 0
         self.topic_bytes: dict[str, int] = {}
-        self.directory_bytes: dict[str, int] = {}
+        self.directory_bytes: dict[LogDirectory, int] = {}
 
     def add(self, partitions: Partitions) -> None:
         """Add partitions. The loop has local names, and looks at as few objects as it can: that of
-        10,000 partitions is most of what a scrape costs."""
+        10,000 partitions is most of what a scrape costs, and most of it is to get the objects from
+        memory."""
         topic_bytes, directory_bytes = self.topic_bytes, self.directory_bytes
         leaders = at_min_isr = 0
-        for name, partition in partitions:
+        for partition in partitions:
             log, role = partition.log, partition.role
             directory = log.directory
             if directory.failure is not None:
@@ -64,25 +68,26 @@ class _Totals:
                 self.damaged += 1
             is_on_disk = log.is_on_disk
             if is_on_disk:
-                size, topic, path = log.size, name[0], directory.path
+                size, topic = log.segments.size, log.partition[0]
                 topic_bytes[topic] = topic_bytes.get(topic, 0) + size
-                directory_bytes[path] = directory_bytes.get(path, 0) + size
+                directory_bytes[directory] = directory_bytes.get(directory, 0) + size
             if role.__class__ is not LeaderRole:
                 continue
             leaders += 1
-            leader, state = role.leader, partition.state
-            in_sync, replicas, min_insync = len(leader.isr), len(leader.replicas), leader.min_insync
-            if state is not None and (state.adding_replicas or state.removing_replicas):
+            leader = role.leader
+            margin, missing = leader.isr_margin, leader.missing_count
+            if leader.is_reassigning:
                 # As in Kafka, the replicas before the reassignment count.
                 self.reassigning += 1
-                replicas -= len(state.adding_replicas)
-            if in_sync == min_insync:
+                if partition.state is not None:
+                    missing -= len(partition.state.adding_replicas)
+            if not margin:
                 at_min_isr += 1
-            elif in_sync < min_insync:
+            elif margin < 0:
                 self.under_min_isr += 1
-            if in_sync < replicas:
+            if missing > 0:
                 self.under_replicated += 1
-            if in_sync < replicas or leader.high_watermark < leader.end_offset:
+            if missing > 0 or partition.high_watermark < log.end_offset:
                 self._add_behind(role)
             # A log without files never had a record.
             if is_on_disk:
@@ -127,14 +132,14 @@ class PartitionSource:
         max_timeout_ms: int = self._metadata.broker_config[TRANSACTION_MAX_TIMEOUT_MS]
         totals = _Totals(self._world.clock.now_ms() - max_timeout_ms - LATE_TRANSACTION_MS)
         # A copy: partitions may come and go during a pause.
-        partitions = dict(self._replicas.partitions)
-        walks: list[Callable[[Partitions], None]] = [totals.add]
+        partitions = list(self._replicas.partitions.values())
+        walks: list[tuple[int, Callable[[Partitions], None]]] = [(_PER_STEP, totals.add)]
         if samples.per_partition:
-            walks.append(partial(_add_series, samples))
-        for walk in walks:
-            items = iter(partitions.items())
-            for _step in range(0, len(partitions), SCRAPED_PARTITIONS_PER_STEP):
-                walk(islice(items, SCRAPED_PARTITIONS_PER_STEP))
+            walks.append((SCRAPED_PARTITIONS_PER_STEP, partial(_add_series, samples)))
+        for per_step, walk in walks:
+            items = iter(partitions)
+            for _step in range(0, len(partitions), per_step):
+                walk(islice(items, per_step))
                 await turn.pause()
         store = self._replicas.store
         if len(store.online) < len(store.directories):
@@ -193,7 +198,7 @@ class PartitionSource:
         for directory in store.directories:
             path, is_offline = directory.path, directory.failure is not None
             add(names.DIRECTORY_OFFLINE, int(is_offline), path)
-            add(names.DIRECTORY_LOG_SIZE, totals.directory_bytes.get(path, 0), path)
+            add(names.DIRECTORY_LOG_SIZE, totals.directory_bytes.get(directory, 0), path)
         add(names.OFFLINE_DIRECTORIES, len(store.directories) - len(store.online))
         add(names.DAMAGED_LOGS, totals.damaged + len(store.damaged))
         add(names.LOG_RECOVERY_SECONDS, counts.opening_s)
@@ -241,8 +246,9 @@ class PartitionSource:
 
 def _add_series(samples: Samples, partitions: Partitions) -> None:
     add = samples.add_labelled
-    for name, partition in partitions:
+    for partition in partitions:
         log, leader = partition.log, partition.leader
+        name = log.partition
         labels = label_text(names.LOG_SIZE.labels, (name.topic, str(name.partition)))
         add(names.LOG_SIZE, log.size, labels)
         add(names.LOG_START, log.start_offset, labels)

@@ -60,6 +60,13 @@ class _First(NamedTuple):
     is_read: bool
 
 
+class _Question(NamedTuple):
+    """A ListOffsets request, and its partitions in their order."""
+
+    request: ListOffsetsRequest
+    names: list[TopicPartition]
+
+
 class RemoteOffsets:
     def __init__(self, world: World, node_id: int, metadata: MetadataView) -> None:
         self._world = world
@@ -71,6 +78,11 @@ class RemoteOffsets:
         self._firsts: dict[_Record, _First] = {}
         # How many timestamps were asked for: the next scrape begins with others.
         self._asked = 0
+        # What the last scrape has asked leaders. The next one asks the same, unless the partitions
+        # or the topics of the cluster have changed.
+        self._names: list[TopicPartition] = []
+        self._topics: object = None
+        self._questions: dict[int, list[_Question]] = {}
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -82,20 +94,15 @@ class RemoteOffsets:
         """Return the high watermarks of partitions, without those whose leader is not known or does
         not answer in time. `wanted` has the committed offsets of each. Others are forgotten."""
         deadline = asyncio.get_running_loop().time() + SCRAPE_REMOTE_S
-        remembered, self._ends = self._ends, {}
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for number, name in enumerate(wanted, 1):
-            if (ends := remembered.get(name)) is not None:
-                self._ends[name] = ends
-            if (leader := self._leader_of(name)) is not None:
-                by_leader.setdefault(leader, []).append(name)
-            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
-                await turn.pause()
+        names, topics = list(wanted), self._metadata.image.topics
+        if topics is not self._topics or names != self._names:
+            self._questions = await self._prepare(names, turn)
+            self._names, self._topics = names, topics
         found: dict[TopicPartition, int] = {}
         await asyncio.gather(
             *(
-                self._ask_ends(leader, names, found, deadline, turn)
-                for leader, names in by_leader.items()
+                self._ask_ends(leader, questions, found, deadline, turn)
+                for leader, questions in self._questions.items()
             )
         )
         unread = await self._remember(found, wanted, turn)
@@ -160,38 +167,56 @@ class RemoteOffsets:
 
     # End offsets
 
+    async def _prepare(self, names: list[TopicPartition], turn: Turn) -> dict[int, list[_Question]]:
+        """Return the questions for each leader. The ends of other partitions are forgotten."""
+        remembered, self._ends = self._ends, {}
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for number, name in enumerate(names, 1):
+            if (ends := remembered.get(name)) is not None:
+                self._ends[name] = ends
+            if (leader := self._leader_of(name)) is not None:
+                by_leader.setdefault(leader, []).append(name)
+            if number % SCRAPED_PARTITIONS_PER_STEP == 0:
+                await turn.pause()
+        questions: dict[int, list[_Question]] = {}
+        for leader, led in by_leader.items():
+            remaining, of_leader = iter(led), questions.setdefault(leader, [])
+            while some := list(islice(remaining, SCRAPED_REMOTE_PARTITIONS)):
+                of_leader.append(_question(some, _LATEST))
+                await turn.pause()
+        return questions
+
     async def _ask_ends(
         self,
         leader: int,
-        names: list[TopicPartition],
+        questions: list[_Question],
         found: dict[TopicPartition, int],
         deadline: float,
         turn: Turn,
     ) -> None:
-        remaining = iter(names)
         try:
             async with asyncio.timeout_at(deadline):
-                while some := list(islice(remaining, SCRAPED_REMOTE_PARTITIONS)):
-                    found |= await self._list_offsets(leader, some, _LATEST)
+                for question in questions:
+                    found |= await self._list_offsets(leader, question)
                     await turn.pause()
         except (KafkaError, ProtocolError, OSError, TimeoutError) as error:
-            logger.info(
-                "no end offsets of %d partitions of broker %d: %r", len(names), leader, error
-            )
+            count = sum(len(question.names) for question in questions)
+            logger.info("no end offsets of %d partitions of broker %d: %r", count, leader, error)
 
-    async def _list_offsets(
-        self, leader: int, names: Iterable[TopicPartition], which: int
-    ) -> dict[TopicPartition, int]:
+    async def _list_offsets(self, leader: int, question: _Question) -> dict[TopicPartition, int]:
         from penstock.protocol.messages.list_offsets import ListOffsetsResponse
 
         connection = await self._connection(leader)
-        response = await connection.call(_list_request(names, which), ListOffsetsResponse)
-        return {
-            TopicPartition(topic.name, partition.partition_index): partition.offset
-            for topic in response.topics
-            for partition in topic.partitions
-            if not partition.error_code and partition.offset >= 0
-        }
+        response = await connection.call(question.request, ListOffsetsResponse)
+        answered = ((topic.name, each) for topic in response.topics for each in topic.partitions)
+        found: dict[TopicPartition, int] = {}
+        for name, (topic, each) in zip(question.names, answered, strict=False):
+            # Leaders answer in the order of the request.
+            if name[1] != each.partition_index or name[0] != topic:
+                name = TopicPartition(topic, each.partition_index)
+            if not each.error_code and each.offset >= 0:
+                found[name] = each.offset
+        return found
 
     # Timestamps
 
@@ -246,7 +271,7 @@ class RemoteOffsets:
         found = await self._fetch(leader, name, offset)
         if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # Retention has removed the records after the committed offset.
-            start = (await self._list_offsets(leader, (name,), _EARLIEST)).get(name)
+            start = (await self._list_offsets(leader, _question((name,), _EARLIEST))).get(name)
             if start is None or start <= offset:
                 return None
             found = await self._fetch(leader, name, start)
@@ -295,21 +320,27 @@ def _estimated(first: _First, ends: EndOffsets | None) -> _First:
     return first._replace(appended_ms=ends.appended_ms(first.offset))
 
 
-def _list_request(names: Iterable[TopicPartition], which: int) -> ListOffsetsRequest:
+def _question(names: Iterable[TopicPartition], which: int) -> _Question:
     from penstock.protocol.messages.list_offsets import ListOffsetsRequest
 
-    topics: dict[str, list[ListOffsetsRequest.Topic.Partition]] = {}
-    for topic, index in names:
-        topics.setdefault(topic, []).append(
-            ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=which)
-        )
-    return ListOffsetsRequest(
+    topics: dict[str, list[TopicPartition]] = {}
+    for name in names:
+        topics.setdefault(name.topic, []).append(name)
+    part = ListOffsetsRequest.Topic
+    request = ListOffsetsRequest(
         replica_id=_CONSUMER,
         topics=tuple(
-            ListOffsetsRequest.Topic(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
+            part(
+                name=topic,
+                partitions=tuple(
+                    part.Partition(partition_index=name.partition, timestamp=which)
+                    for name in of_topic
+                ),
+            )
+            for topic, of_topic in topics.items()
         ),
     )
+    return _Question(request, [name for of_topic in topics.values() for name in of_topic])
 
 
 def _fetch_request(name: TopicPartition, offset: int) -> FetchRequest:

@@ -32,6 +32,20 @@ class LeaderRole:
     Appends are synchronous. Only the wait for commit is awaited.
     """
 
+    __slots__ = (
+        "_deletions",
+        "_env",
+        "_is_reviewed",
+        "_log",
+        "_now",
+        "_opening",
+        "_syncing",
+        "_verified",
+        "_waiters",
+        "leader",
+        "partition",
+    )
+
     def __init__(self, partition: Partition, state: PartitionState) -> None:
         self.partition = partition
         self._log = partition.log
@@ -192,7 +206,10 @@ class LeaderRole:
         Where the topic's settings require it, the batch is opened first; a large one in the child
         process. The append then happens in a task, and later appends queue behind it.
         """
-        opening = opening_of(self._log.config, self.partition.topic_partition)
+        config = self._log.config
+        if self._opening is None and not config.opens_batches:
+            return self.append(records, acks_all=acks_all)
+        opening = opening_of(config, self.partition.topic_partition)
         before = None if self._opening is None or self._opening.done() else self._opening
         if before is None:
             if opening is None:
@@ -245,11 +262,16 @@ class LeaderRole:
     def append(self, records: Buffer, *, acks_all: bool, from_client: bool = True) -> Appended:
         leader = self.leader
         if acks_all and not leader.enough_in_sync:
-            raise self._too_few_in_sync(ErrorCode.NOT_ENOUGH_REPLICAS)
+            raise self.partition.refused(self._too_few_in_sync(ErrorCode.NOT_ENOUGH_REPLICAS))
         log = self._log
-        appended = log.append_as_leader(
-            records, leader.epoch, from_client=from_client, only_verified=True
-        )
+        try:
+            appended = log.append_as_leader(
+                records, leader.epoch, from_client=from_client, only_verified=True
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                raise self.partition.after_refusal(error) from None
+            raise
         if appended.duplicate:
             return appended
         traffic = self.partition.traffic

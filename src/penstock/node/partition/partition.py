@@ -15,6 +15,7 @@ from uuid import UUID
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import NO_SEQUENCE, Buffer, TopicPartition
+from penstock.limits import REFUSAL_REMEMBERED_S
 from penstock.log.directory import LogDirectory
 from penstock.log.files import FileRange
 from penstock.log.leader_epochs import EpochEnd
@@ -57,8 +58,20 @@ class Partition:
     """Appends, reads and role changes are synchronous. Commit, truncation and lookups by timestamp
     are awaited."""
 
-    # Set by the first traffic: most partitions of a node with many are idle.
-    _traffic: TopicTraffic | None = None
+    # Slots: a scrape of the metrics looks at all partitions, of which a node may have 100,000.
+    __slots__ = (
+        "__weakref__",
+        "_follower_watchers",
+        "_refusal",
+        "_traffic",
+        "_watchers",
+        "env",
+        "high_watermark",
+        "leader_epoch",
+        "log",
+        "role",
+        "state",
+    )
 
     def __init__(self, log: Log, env: PartitionEnv, high_watermark: int = 0) -> None:
         self.log = log
@@ -72,6 +85,11 @@ class Partition:
         self._watchers = Watchers(env.actions)
         self._follower_watchers = Watchers(env.actions)
         self.role: LeaderRole | FollowerRole = FollowerRole(self)
+        # The last error for a batch that was refused and may be sent again, and its time. Not the
+        # exception, whose traceback would keep the request's buffer.
+        self._refusal: tuple[ErrorCode, str, float] | None = None
+        # Set by the first traffic: most partitions of a node with many are idle.
+        self._traffic: TopicTraffic | None = None
 
     @property
     def traffic(self) -> TopicTraffic:
@@ -248,6 +266,34 @@ class Partition:
             return self.role
         raise self._not_leader()
 
+    def _leader_to_append(self) -> LeaderRole:
+        """Return the leader's role. If this broker does not lead, remember that it refused a
+        batch: it may lead before the producer's next request is looked at."""
+        if isinstance(self.role, LeaderRole):
+            return self.role
+        raise self.refused(self._not_leader())
+
+    def refused(self, error: KafkaError) -> KafkaError:
+        """Remember the refusal of a batch that the producer sends again."""
+        self._refusal = (error.code, error.message, self.env.world.clock.monotonic())
+        return error
+
+    def after_refusal(self, out_of_order: KafkaError) -> KafkaError:
+        """Return the error for a batch whose sequence is out of order.
+
+        If a batch was refused a moment ago, this one was sent with it, and gets the same error: the
+        producer sends both again, in order. OUT_OF_ORDER_SEQUENCE_NUMBER, which Kafka returns,
+        makes librdkafka begin a new epoch and send all unacknowledged batches under it. A batch
+        that the leader before had replicated without an acknowledgement would be there twice."""
+        if self._refusal is None:
+            return out_of_order
+        code, message, at = self._refusal
+        if self.env.world.clock.monotonic() - at > REFUSAL_REMEMBERED_S:
+            return out_of_order
+        return KafkaError(
+            code, f"{out_of_order.message}; an earlier batch was refused just before: {message}"
+        )
+
     def check_leader(self, current_leader_epoch: int, *, allow_follower: bool = False) -> None:
         """Fence a request by its leader epoch (KIP-320)."""
         check_leader_epoch(self.topic_partition, current_leader_epoch, self.leader_epoch)
@@ -266,14 +312,14 @@ class Partition:
         self, records: Buffer, *, acks_all: bool = False
     ) -> Appended | asyncio.Task[Appended]:
         """Append a client's batch; in a task if the batch must be opened in the child process."""
-        return self._leader_role().append_produced(records, acks_all=acks_all)
+        return self._leader_to_append().append_produced(records, acks_all=acks_all)
 
     def append(
         self, records: Buffer, *, acks_all: bool = False, from_client: bool = True
     ) -> Appended:
         """Append a batch. Batches of this node's coordinators may be markers, and have no
         sequence."""
-        return self._leader_role().append(records, acks_all=acks_all, from_client=from_client)
+        return self._leader_to_append().append(records, acks_all=acks_all, from_client=from_client)
 
     # Transactions
 
@@ -283,7 +329,7 @@ class Partition:
         """Append a client's transactional batch. If it begins a transaction, `verify` asks the
         coordinator first, and the append happens in a task. Later batches of the producer queue
         behind it. `adds` tells that the coordinator adds the partition to the transaction."""
-        return self._leader_role().append_transactional(
+        return self._leader_to_append().append_transactional(
             records, acks_all=acks_all, adds=adds, verify=verify
         )
 

@@ -43,7 +43,7 @@ class VerifiedAppends:
         self._clock = clock
         # The last append of each producer that has a batch waiting.
         self._last: dict[int, asyncio.Task[Appended]] = {}
-        self._verifying: set[asyncio.Future[None]] = set()
+        self._verifying: dict[asyncio.Future[None], None] = {}
 
     def append(
         self, records: Buffer, *, acks_all: bool, adds: bool, verify: Verify | None
@@ -128,7 +128,7 @@ class VerifiedAppends:
 
     async def _verified(self, guard: VerificationGuard, verify: Verify) -> None:
         verification = verify(guard.producer_id, guard.epoch)
-        self._verifying.add(verification)
+        self._verifying[verification] = None
         try:
             await verification
         except KafkaError as error:
@@ -136,7 +136,7 @@ class VerifiedAppends:
                 self._log.producers.void_verification(guard)
             raise
         finally:
-            self._verifying.discard(verification)
+            self._verifying.pop(verification, None)
         self._check_leads()
 
     def _check_leads(self) -> None:

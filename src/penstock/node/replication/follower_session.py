@@ -26,9 +26,18 @@ _LAST_SESSION_EPOCH = 2**31 - 1
 class FollowedPartition:
     """A partition in one leader epoch. `first_request` is the number of the first request that
     listed it; responses to earlier requests are not for it. `sent_log_start` is the log start in
-    the last request that listed it."""
+    the last request that listed it. `unsynced_bytes` counts what was appended since the follower
+    last waited for a sync."""
 
-    __slots__ = ("epoch", "failures", "first_request", "key", "partition", "sent_log_start")
+    __slots__ = (
+        "epoch",
+        "failures",
+        "first_request",
+        "key",
+        "partition",
+        "sent_log_start",
+        "unsynced_bytes",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -37,6 +46,7 @@ class FollowedPartition:
         self.first_request = 0
         self.failures = 0
         self.sent_log_start = UNKNOWN_OFFSET
+        self.unsynced_bytes = 0
 
     def request(self, max_bytes: int) -> Topic.Partition:
         partition = self.partition

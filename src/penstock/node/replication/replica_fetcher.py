@@ -25,6 +25,7 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.ids import Buffer
 from penstock.limits import (
     BATCH_HEADER_BYTES,
+    CATCH_UP_UNSYNCED_BYTES,
     FETCH_PARTITIONS_A_TURN,
     FOLLOWER_APPEND_BYTES,
 )
@@ -345,9 +346,18 @@ class ReplicaFetcher:
             self._back_off(followed, error.message)
             return 0
         followed.failures = 0
+        followed.unsynced_bytes += len(records)
         if self._throttled.must_wait(followed, len(records), data.high_watermark):
             self._session.forget(followed.key)
             self._throttled.wait(followed)
+        elif (
+            followed.unsynced_bytes > CATCH_UP_UNSYNCED_BYTES
+            and followed.partition.log_end_offset < data.high_watermark
+        ):
+            followed.unsynced_bytes = 0
+            self._forget(followed.key)
+            self._env.spawn(self._resume_after(followed, followed.partition.sync()))
+            return len(records)
         elif data.records or followed.partition.log_start_offset != followed.sent_log_start:
             # The leader may have a DeleteRecords request that waits for the log start.
             self._session.change(followed)

@@ -71,7 +71,7 @@ class RemoteCoordinator:
         self._is_starting = False
         self._idle: list[Connection] = []
         # Connections with a request in flight.
-        self._busy: set[Connection] = set()
+        self._busy: dict[Connection, None] = {}
         self._connected_to: tuple[str, int] | None = None
 
     def ask(self, transaction: Transaction, partition: TopicPartition, waiting: Waiting) -> None:
@@ -127,11 +127,11 @@ class RemoteCoordinator:
 
         try:
             address, connection = await self._connect()
-            self._busy.add(connection)
+            self._busy[connection] = None
             try:
                 response = await connection.call(_request(questions), AddPartitionsToTxnResponse)
             finally:
-                self._busy.discard(connection)
+                self._busy.pop(connection, None)
                 self._release(address, connection)
             if response.error_code:
                 raise _refused_request(response.error_code, connection.address)
