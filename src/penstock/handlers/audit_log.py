@@ -13,6 +13,7 @@ from itertools import islice
 from penstock.handlers.context import RequestContext
 from penstock.limits import LOGGED_NAME_CHARACTERS, LOGGED_NAMES
 from penstock.protocol.apis import find_api
+from penstock.security.principals import ANONYMOUS
 
 audit = logging.getLogger("penstock.audit")
 
@@ -26,10 +27,13 @@ def log_change(context: RequestContext, about: Iterable[str], outcome: str) -> N
 
 
 def described(context: RequestContext) -> str:
-    """Return the API, the client and the listener of a request."""
+    """Return the API, the client with its principal, if it has one, and the listener of a
+    request."""
     client_id = "None" if context.client_id is None else quoted(context.client_id)
+    principal = context.principal
+    who = "" if principal == ANONYMOUS else f" ({quoted(str(principal))})"
     return (
-        f"{find_api(context.api_key).name} v{context.version} of client {client_id} at "
+        f"{find_api(context.api_key).name} v{context.version} of client {client_id}{who} at "
         f"{context.peer} on {context.listener_name}"
     )
 

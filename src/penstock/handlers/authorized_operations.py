@@ -1,71 +1,41 @@
 """The operations on a resource that a client may perform, as Metadata and the Describe APIs return
 them (KIP-430): bit n is the operation with code n.
 
-There is no authorizer yet. As in Kafka without one, a client may perform every operation that the
-resource supports.
+Without an authorizer a client may perform every operation that the resource supports.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from penstock.handlers.context import RequestContext
+from penstock.security.acls import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    AclOperation,
+    ResourceType,
+)
 
 # Returned if the request does not ask for the operations.
 NOT_INCLUDED = -(2**31)
-
-
-class ResourceType(IntEnum):
-    """The numbers are those of Kafka's ACLs."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-
-
-class AclOperation(IntEnum):
-    """The numbers are those of Kafka's ACLs."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-_CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
-_SUPPORTED = {
-    ResourceType.TOPIC: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        *_CONFIGS,
-    ),
-    ResourceType.GROUP: (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        *_CONFIGS,
-    ),
-    ResourceType.CLUSTER: (
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.IDEMPOTENT_WRITE,
-        *_CONFIGS,
-    ),
+_ALL = {
+    resource_type: sum(1 << operation for operation in operations)
+    for resource_type, operations in SUPPORTED_OPERATIONS.items()
 }
 
 
-def authorized_operations(resource: ResourceType, included: bool) -> int:
+def authorized_operations(
+    context: RequestContext, resource_type: ResourceType, name: str, *, included: bool
+) -> int:
     """Return the operations as a bit field, or NOT_INCLUDED."""
     if not included:
         return NOT_INCLUDED
-    return sum(1 << operation for operation in _SUPPORTED[resource])
+    guard = context.guard
+    return _ALL[resource_type] if guard is None else guard.operations(resource_type, name)
+
+
+def cluster_operations(context: RequestContext, *, included: bool) -> int:
+    """Return the operations on the cluster: none for a client that may not describe it."""
+    if not included:
+        return NOT_INCLUDED
+    if context.guard is not None and not context.guard.allows_cluster(AclOperation.DESCRIBE):
+        return 0
+    return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME, included=True)

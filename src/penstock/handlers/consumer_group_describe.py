@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.controller.features import consumer_groups_refusal
 from penstock.coordinator.groups import errors
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers.authorized_operations import ResourceType, authorized_operations
+from penstock.handlers.authorized_operations import authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.consumer_group_describe import (
@@ -28,6 +28,7 @@ from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from penstock.protocol.schema import changed
+from penstock.security.acls import ResourceType
 
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
@@ -43,20 +44,22 @@ Group = ConsumerGroupDescribeResponse.Group
 
 
 def handle(
-    parts: Parts, request: ConsumerGroupDescribeRequest, _context: RequestContext
+    parts: Parts, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     described = all_of(_describe(parts, group_id) for group_id in request.group_ids)
     included = request.include_authorized_operations
     return then(
         described,
         lambda groups: ConsumerGroupDescribeResponse(
-            groups=tuple(_with_operations(group, included) for group in groups)
+            groups=tuple(_with_operations(context, group, included) for group in groups)
         ),
     )
 
 
-def _with_operations(group: Group, included: bool) -> Group:
-    operations = authorized_operations(ResourceType.GROUP, included and not group.error_code)
+def _with_operations(context: RequestContext, group: Group, included: bool) -> Group:
+    operations = authorized_operations(
+        context, ResourceType.GROUP, group.group_id, included=included and not group.error_code
+    )
     return changed(group, authorized_operations=operations)
 
 

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from penstock.security.principals import ANONYMOUS, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from penstock.handlers.authentication import Authentication
+    from penstock.handlers.authorization.guard import Guard
 
 T = TypeVar("T")
 
 
 class ConnectionHandle:
-    """A client's connection: when it was opened (on the event loop's clock), and callbacks for its
-    end."""
+    """A client's connection: when it was opened (on the event loop's clock), its principal, whether
+    a delegation token authenticated it, its authentication on a SASL listener, and callbacks for
+    its end. `is_follower` is True if another broker replicates partitions by it: no quota of
+    clients applies to it."""
 
-    __slots__ = ("_callbacks", "opened")
+    __slots__ = (
+        "_callbacks",
+        "authentication",
+        "is_follower",
+        "is_refused_node",
+        "opened",
+        "principal",
+        "token_authenticated",
+    )
 
     def __init__(self, opened: float = 0.0) -> None:
         self.opened = opened
+        self.principal = ANONYMOUS
+        self.token_authenticated = False
+        self.authentication: Authentication | None = None
+        self.is_follower = False
+        # It was refused what only nodes may do: quotas apply to all its requests. A node may be
+        # refused while its controller loads the entries, and is allowed later.
+        self.is_refused_node = False
         self._callbacks: dict[Hashable, Callable[[], None]] = {}
 
     def on_lost(self, key: Hashable, callback: Callable[[], None]) -> None:
@@ -43,6 +66,17 @@ class RequestContext(NamedTuple):
     peer: str
     received: float
     connection: ConnectionHandle
+    # None if the node has no authorizer: every client may do everything.
+    guard: Guard | None = None
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        return self.connection.principal
+
+    @property
+    def token_authenticated(self) -> bool:
+        """True if the client has a delegation token."""
+        return self.connection.token_authenticated
 
 
 class Exclusive(Generic[T]):

@@ -2,8 +2,10 @@
 
 Clients send theirs to any node, which forwards them to the active controller (KIP-590). The module
 of such an API has `decide(controller, request)`, which runs on the active controller, and
-`refused(request, error)`, which makes the response if the request fails as a whole. `envelope`
-calls both for forwarded requests. Brokers send their own requests to the active controller itself.
+`refused(request, error)`, which makes the response if the request fails as a whole. A module whose
+decision depends on the client has `decide_for(controller, request, requester=...)` instead.
+`envelope` calls them for forwarded requests. Brokers send their own requests to the active
+controller itself.
 """
 
 from __future__ import annotations
@@ -46,9 +48,7 @@ async def ask_controller(
 ) -> R:
     """Return the active controller's response to a client's request."""
     try:
-        return await controllers.ask(
-            request, decide, version=context.version, client_id=context.client_id, peer=context.peer
-        )
+        return await controllers.ask(request, decide, version=context.version, requester=context)
     except KafkaError as error:
         return refused(request, error)
 

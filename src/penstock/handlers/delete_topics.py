@@ -7,7 +7,8 @@ Behaviour
 
 Version notes
   Up to v5 topics are given by name, from v6 on by name or by id. v3 adds TOPIC_DELETION_DISABLED
-  (before: INVALID_REQUEST), v5 error messages.
+  (before: INVALID_REQUEST), v5 error messages and THROTTLING_QUOTA_EXCEEDED (KIP-599); before, a
+  client beyond its quota controller_mutation_rate is throttled, and its topics are deleted.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.controller_calls import ask_controller
 from penstock.ids import NO_UUID
+from penstock.node.controller.mutation_quota import under_quota
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
     from penstock.node.broker.controllers import Controllers
     from penstock.node.controller.controller import NodeController
+    from penstock.security.quotas.client_quotas import MutationQuota
 
 _DISABLED_SINCE = 3
 
@@ -47,13 +50,21 @@ def handle(
             else ErrorCode.INVALID_REQUEST
         )
         return refused(request, KafkaError(code, "Topic deletion is disabled."))
-    return ask_controller(parts.controllers, request, context, decide, refused)
+    return ask_controller(
+        parts.controllers,
+        request,
+        context,
+        under_quota(decide, context, context.api_key, context.version),
+        refused,
+    )
 
 
 def decide(
-    controller: NodeController, request: DeleteTopicsRequest
+    controller: NodeController,
+    request: DeleteTopicsRequest,
+    mutations: MutationQuota | None = None,
 ) -> Awaitable[DeleteTopicsResponse]:
-    return controller.decide(delete_topics, request)
+    return controller.decide(delete_topics, request, mutations)
 
 
 def refused(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode
-from penstock.handlers.authorized_operations import ResourceType, authorized_operations
+from penstock.handlers.authorized_operations import cluster_operations
 from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
@@ -83,7 +83,7 @@ def _brokers(
         cluster_id=parts.cluster_id,
         controller_id=parts.node_id,
         brokers=brokers,
-        cluster_authorized_operations=_operations(request),
+        cluster_authorized_operations=_operations(request, context),
     )
 
 
@@ -110,14 +110,12 @@ def _controllers(
         controller_id=-1 if leader is None else leader,
         brokers=controllers,
         endpoint_type=_CONTROLLERS,
-        cluster_authorized_operations=_operations(request),
+        cluster_authorized_operations=_operations(request, context),
     )
 
 
-def _operations(request: DescribeClusterRequest) -> int:
-    return authorized_operations(
-        ResourceType.CLUSTER, request.include_cluster_authorized_operations
-    )
+def _operations(request: DescribeClusterRequest, context: RequestContext) -> int:
+    return cluster_operations(context, included=request.include_cluster_authorized_operations)
 
 
 def _refused(

@@ -8,7 +8,7 @@ Behaviour
   does not exist, has the configs of consumer groups: its own values, or the broker's. Passwords are
   never shown. Internal configs are shown only if they are set. Dynamic broker configs that this
   release does not know are shown without their values. configuration_keys limits the response to
-  these names.
+  these names. A resource that a request repeats is described once.
 
 Version notes
   v3 adds the type of a config, and its documentation on request.
@@ -19,6 +19,7 @@ Not implemented
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,8 +35,9 @@ from penstock.handlers.config_entries import (
     group_entries,
     topic_entry,
 )
-from penstock.handlers.context import RequestContext
+from penstock.handlers.context import Exclusive, RequestContext
 from penstock.handlers.loggers import BROKER_LOGGER
+from penstock.limits import DESCRIBED_RESOURCES_A_TURN
 from penstock.metadata.image import BROKER, GROUP, TOPIC
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -56,10 +58,25 @@ class Parts(Protocol):
 
 def handle(
     parts: Parts, request: DescribeConfigsRequest, _context: RequestContext
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Exclusive[DescribeConfigsResponse]:
+    # Each resource once: a request has room for a broker 100,000 times.
+    resources = list(dict.fromkeys(request.resources))
+    if len(resources) > DESCRIBED_RESOURCES_A_TURN:
+        return Exclusive(_describe_many(parts, request, resources))
     return DescribeConfigsResponse(
-        results=tuple(_describe(parts, request, resource) for resource in request.resources)
+        results=tuple(_describe(parts, request, resource) for resource in resources)
     )
+
+
+async def _describe_many(
+    parts: Parts, request: DescribeConfigsRequest, resources: list[Resource]
+) -> DescribeConfigsResponse:
+    results: list[Result] = []
+    for start in range(0, len(resources), DESCRIBED_RESOURCES_A_TURN):
+        some = resources[start : start + DESCRIBED_RESOURCES_A_TURN]
+        results += [_describe(parts, request, resource) for resource in some]
+        await asyncio.sleep(0)
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(parts: Parts, request: DescribeConfigsRequest, resource: Resource) -> Result:

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.handlers.authorized_operations import ResourceType, authorized_operations
+from penstock.handlers.authorized_operations import authorized_operations
 from penstock.handlers.context import RequestContext
 from penstock.handlers.group_calls import all_of, then
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.protocol.schema import changed
+from penstock.security.acls import ResourceType
 
 if TYPE_CHECKING:
     from penstock.node.shards.groups import Groups
@@ -42,13 +43,15 @@ def handle(
     return then(
         described,
         lambda groups: DescribeGroupsResponse(
-            groups=tuple(_with_operations(group, included) for group in groups)
+            groups=tuple(_with_operations(context, group, included) for group in groups)
         ),
     )
 
 
 def _with_operations(
-    group: DescribeGroupsResponse.Group, included: bool
+    context: RequestContext, group: DescribeGroupsResponse.Group, included: bool
 ) -> DescribeGroupsResponse.Group:
-    operations = authorized_operations(ResourceType.GROUP, included and not group.error_code)
+    operations = authorized_operations(
+        context, ResourceType.GROUP, group.group_id, included=included and not group.error_code
+    )
     return changed(group, authorized_operations=operations)

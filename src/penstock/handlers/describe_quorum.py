@@ -42,9 +42,7 @@ async def _describe(
 ) -> DescribeQuorumResponse:
     """Ask for the latest version, so that a response in an earlier one can be made of it."""
     try:
-        response = await parts.controllers.ask(
-            request, decide, version=LATEST, client_id=context.client_id, peer=context.peer
-        )
+        response = await parts.controllers.ask(request, decide, version=LATEST, requester=context)
     except KafkaError as error:
         return refused(request, error)
     return response if context.version >= LATEST else without_directories(response)

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ErrorCode, ProtocolError
-from penstock.handlers.authorized_operations import ResourceType, authorized_operations
+from penstock.handlers.authorized_operations import authorized_operations
 from penstock.handlers.context import Exclusive, RequestContext
 from penstock.handlers.topic_view import (
     INTERNAL_TOPICS,
@@ -38,14 +38,13 @@ from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from penstock.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.node.metadata import MetadataView
 
 Topic = DescribeTopicPartitionsResponse.Topic
 NextCursor = DescribeTopicPartitionsResponse.NextCursor
-
-_OPERATIONS = authorized_operations(ResourceType.TOPIC, included=True)
 
 
 class Parts(Protocol):
@@ -54,35 +53,73 @@ class Parts(Protocol):
 
 
 def handle(
-    parts: Parts, request: DescribeTopicPartitionsRequest, _context: RequestContext
+    parts: Parts, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse | Exclusive[DescribeTopicPartitionsResponse]:
     if request.cursor is not None and request.cursor.partition_index < 0:
         raise ProtocolError(
             "a DescribeTopicPartitions cursor has the negative partition "
             f"{request.cursor.partition_index}"
         )
-    page, next_cursor = _page(parts.metadata, request)
-    topics = _topics(page, live_brokers(parts))
+    if not request.topics and context.guard is not None:
+        return Exclusive(_describe_allowed(parts, request, context))
+    names = sorted({topic.name for topic in request.topics}) or parts.metadata.sorted_topic_names
+    page, next_cursor = _page(parts.metadata, request, context, names)
+    topics = _topics(page, live_brokers(parts), context)
     if sum(len(indexes) for _topic, indexes in page) > DESCRIBED_A_TURN:
         return Exclusive(_respond_later(topics, next_cursor))
     return _response(list(filter(None, topics)), next_cursor)
 
 
+async def _describe_allowed(
+    parts: Parts, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Describe those of all topics that the client may describe. There may be 100,000 others, which
+    are skipped over several turns of the event loop."""
+    names = parts.metadata.sorted_topic_names
+    first_name = request.cursor.topic_name if request.cursor is not None else ""
+    limit = _limit(request)
+    allowed: list[str] = []
+    for count, name in enumerate(islice(names, bisect_left(names, first_name), None), 1):
+        if _may_describe(context, name, is_filter=True):
+            allowed.append(name)
+            if len(allowed) > limit:
+                break
+        if count % DESCRIBED_A_TURN == 0:
+            await asyncio.sleep(0)
+    page, next_cursor = _page(parts.metadata, request, context, allowed)
+    # A topic that was deleted meanwhile is left out.
+    existing = [(topic, indexes) for topic, indexes in page if isinstance(topic, TopicImage)]
+    return await _respond_later(_topics(existing, live_brokers(parts), context), next_cursor)
+
+
+def _may_describe(context: RequestContext, name: str, *, is_filter: bool = False) -> bool:
+    guard = context.guard
+    return guard is None or guard.allows(
+        AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_filter=is_filter
+    )
+
+
+def _limit(request: DescribeTopicPartitionsRequest) -> int:
+    return max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
+
+
 def _page(
-    metadata: MetadataView, request: DescribeTopicPartitionsRequest
+    metadata: MetadataView,
+    request: DescribeTopicPartitionsRequest,
+    context: RequestContext,
+    names: list[str],
 ) -> tuple[list[tuple[TopicImage | str, list[int]]], NextCursor | None]:
     """Return the topics and the partitions of a page, and the cursor of the next page. A topic that
-    does not exist is a name."""
+    does not exist, or that the client may not describe, is a name."""
     cursor = request.cursor
     first_name, first_index = (
         (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     )
-    names = sorted({topic.name for topic in request.topics}) or metadata.sorted_topic_names
-    remaining = max(min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS), 1)
+    remaining = _limit(request)
     page: list[tuple[TopicImage | str, list[int]]] = []
     for name in islice(names, bisect_left(names, first_name), None):
         topic = metadata.image.topics.get(name)
-        if topic is None:
+        if topic is None or not _may_describe(context, name, is_filter=True):
             page.append((name, []))
             continue
         start = first_index if name == first_name else 0
@@ -99,13 +136,18 @@ def _page(
 
 
 def _topics(
-    page: list[tuple[TopicImage | str, list[int]]], live: set[int]
+    page: Sequence[tuple[TopicImage | str, list[int]]], live: set[int], context: RequestContext
 ) -> Iterator[Topic | None]:
     """Yield the topics of a page, and None after each DESCRIBED_A_TURN partitions."""
     for topic, indexes in page:
         if isinstance(topic, str):
+            if not _may_describe(context, topic):
+                yield Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=topic)
+                continue
             yield Topic(
-                error_code=absence(topic), name=topic, topic_authorized_operations=_OPERATIONS
+                error_code=absence(topic),
+                name=topic,
+                topic_authorized_operations=_operations(context, topic),
             )
             continue
         partitions: list[Topic.Partition] = []
@@ -121,8 +163,12 @@ def _topics(
             topic_id=topic.id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=tuple(partitions),
-            topic_authorized_operations=_OPERATIONS,
+            topic_authorized_operations=_operations(context, topic.name),
         )
+
+
+def _operations(context: RequestContext, name: str) -> int:
+    return authorized_operations(context, ResourceType.TOPIC, name, included=True)
 
 
 async def _respond_later(

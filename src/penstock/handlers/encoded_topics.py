@@ -93,15 +93,22 @@ class EncodedTopics:
         return encoded
 
     def some_topics(
-        self, topics: Iterable[TopicImage | Topic], form: Form, live: frozenset[int]
+        self,
+        topics: Iterable[TopicImage | Topic | None],
+        form: Form,
+        live: frozenset[int],
+        operations: Callable[[str], int] | None = None,
     ) -> Slices[EncodedArray]:
-        """Encode topics. A topic without an image has an error."""
+        """Encode topics. A topic without an image has an error, and None is left out. `operations`
+        returns the authorized operations of a topic, if they are not those of the form."""
         pieces: list[bytes] = []
         slice_end = self._clock.monotonic() + METADATA_SLICE_S
         for topic in topics:
             if isinstance(topic, Topic):
                 pieces.append(encode_struct(MetadataResponse, topic, form.version))
-            else:
+            elif topic is not None:
+                if operations is not None:
+                    form = Form(form.version, operations(topic.name))
                 known = self._cached(form, live).topics.get(topic.name)
                 if known is not None and known[0] is topic:
                     pieces.append(known[1])

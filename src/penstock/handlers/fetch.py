@@ -12,6 +12,13 @@ Behaviour
   if replica.selector.class says so, a consumer with a rack is redirected to the replica in it
   (KIP-392).
 
+  A consumer with a quota consumer_byte_rate gets an empty response if the records would exceed it,
+  with the time that it is throttled for. Quotas do not apply to followers.
+
+  A consumer needs READ on its topics. A client that names a replica needs CLUSTER_ACTION on the
+  cluster: without it every partition is TOPIC_AUTHORIZATION_FAILED, and no session and no replica
+  is touched (CVE-2018-1288).
+
 Version notes
   v7 brings sessions (KIP-227). v13 names topics by id. v15 brings the follower's broker epoch,
   without which its fetch is refused. v16 brings the current leader and its endpoint (KIP-951). v17
@@ -19,31 +26,35 @@ Version notes
   so in all versions.
 
 Not implemented
-  Tiered storage, throttling.
+  Tiered storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.config.cluster_settings import REPLICA_SELECTOR_CLASS
-from penstock.errors import KafkaError
+from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.context import RequestContext
 from penstock.handlers.leaders import endpoints_of
 from penstock.limits import ANSWERED_PARTITIONS_A_TURN
 from penstock.node.fetch.delayed import FetchResult
 from penstock.node.fetch.reader import FetchParams, PartitionRead
-from penstock.node.fetch.state import Key
+from penstock.node.fetch.state import CONSUMER_ID, Key
 from penstock.protocol.codec import encode_struct_parts
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.schema import EncodedParts
+from penstock.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
+    from penstock.handlers.authorization.guard import Guard
     from penstock.node.fetch.fetches import Fetches
     from penstock.node.metadata import MetadataView
+    from penstock.security.quotas.client_quotas import ClientQuotas
+    from penstock.world import Clock
 
 TopicResponse = FetchResponse.Response
 PartitionResponse = TopicResponse.Partition
@@ -60,7 +71,9 @@ _NO_LEADER = PartitionResponse.CurrentLeader()
 
 
 class Parts(Protocol):
+    clock: Clock
     config: NodeConfig
+    quotas: ClientQuotas
     metadata: MetadataView
     fetches: Fetches
 
@@ -69,9 +82,23 @@ def handle(
     parts: Parts, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Awaitable[FetchResponse]:
     by_id = context.version >= _TOPIC_IDS_SINCE
+    params = _params(parts, request, context)
+    guard = context.guard
+    if (
+        guard is not None
+        and params.replica_id != CONSUMER_ID
+        and not guard.allows_cluster(AclOperation.CLUSTER_ACTION)
+    ):
+        return _refused_replica(request)
+    if params.replica_id != CONSUMER_ID:
+        context.connection.is_follower = parts.fetches.is_verified(params)
+    else:
+        context.connection.is_follower = False
+        if parts.quotas.fetch.is_set:
+            params = _within_quota(parts, params, context)
     try:
         return parts.fetches.fetch(
-            _params(parts, request, context.version),
+            params,
             request.session_id,
             request.session_epoch,
             [
@@ -92,7 +119,31 @@ def handle(
         return FetchResponse(error_code=error.code)
 
 
-def _params(parts: Parts, request: FetchRequest, version: int) -> FetchParams:
+def _refused_replica(request: FetchRequest) -> FetchResponse:
+    if not request.topics:
+        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return FetchResponse(
+        responses=tuple(
+            TopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    PartitionResponse(
+                        partition_index=partition.partition,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        high_watermark=-1,
+                        aborted_transactions=None,
+                        records=b"",
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _params(parts: Parts, request: FetchRequest, context: RequestContext) -> FetchParams:
     state, rack = request.replica_state, request.rack_id
     if rack and parts.config[REPLICA_SELECTOR_CLASS] != _RACK_AWARE:
         rack = ""
@@ -106,9 +157,29 @@ def _params(parts: Parts, request: FetchRequest, version: int) -> FetchParams:
         request.min_bytes,
         request.max_bytes,
         request.isolation_level == READ_COMMITTED,
-        version >= _FETCH_FROM_FOLLOWER_SINCE,
+        context.version >= _FETCH_FROM_FOLLOWER_SINCE,
         rack,
+        None if context.guard is None or replica_id != CONSUMER_ID else _may_read(context.guard),
     )
+
+
+def _within_quota(parts: Parts, params: FetchParams, context: RequestContext) -> FetchParams:
+    """Return parameters with the quota of the consumer, if it has one. It fetches as many bytes as
+    the quota has room for: more would be refused, and a consumer of much more would make no
+    progress."""
+    quota, monotonic = parts.quotas.fetch, parts.clock.monotonic
+    user, client_id = context.principal.name, context.client_id or ""
+    room = quota.room(user, client_id, int(monotonic() * 1000))
+    if room is None:
+        return params
+    return params._replace(
+        max_bytes=max(1, int(min(params.max_bytes, room))),
+        charge=lambda size: quota.admit(user, client_id, size, int(monotonic() * 1000)),
+    )
+
+
+def _may_read(guard: Guard) -> Callable[[str], bool]:
+    return lambda name: guard.allows(AclOperation.READ, ResourceType.TOPIC, name)
 
 
 class _Responses:
@@ -153,6 +224,9 @@ class _Responses:
             if number % ANSWERED_PARTITIONS_A_TURN == 0:
                 yield
         return self._response(session_id, responses)
+
+    def throttled(self, session_id: int, throttle_ms: int) -> FetchResponse:
+        return FetchResponse(session_id=session_id, throttle_time_ms=throttle_ms)
 
     def _partition(self, index: int, read: PartitionRead) -> PartitionResponse:
         if read.read is not None:

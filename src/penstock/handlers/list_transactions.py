@@ -30,6 +30,7 @@ from penstock.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from penstock.protocol.schema import EncodedArray
+from penstock.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.node.shards.transactions import Transactions
@@ -42,11 +43,11 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: ListTransactionsRequest, context: RequestContext
 ) -> Awaitable[ListTransactionsResponse]:
-    return _list(parts, request, context.version)
+    return _list(parts, request, context)
 
 
 async def _list(
-    parts: Parts, request: ListTransactionsRequest, version: int
+    parts: Parts, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     """A coordinator may have 100,000 transactional ids: they are looked at and encoded in turns of
     the event loop."""
@@ -61,8 +62,8 @@ async def _list(
         if isinstance(of_shard, KafkaError):
             return ListTransactionsResponse(error_code=of_shard.code)
         for state in of_shard:
-            if state is not None:
-                encoded.append(encode_struct(ListTransactionsResponse, state, version))
+            if state is not None and _may_describe(context, state.transactional_id):
+                encoded.append(encode_struct(ListTransactionsResponse, state, context.version))
             count += 1
             if count % LISTED_TRANSACTIONS_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -71,4 +72,12 @@ async def _list(
             name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES
         ),
         transaction_states=EncodedArray(len(encoded), b"".join(encoded)),  # type: ignore[arg-type]
+    )
+
+
+def _may_describe(context: RequestContext, transactional_id: str) -> bool:
+    """As in Kafka a client gets the transactions whose ids it may describe."""
+    guard = context.guard
+    return guard is None or guard.allows(
+        AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id, is_filter=True
     )

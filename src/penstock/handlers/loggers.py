@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import ErrorCode, KafkaError
+from penstock.handlers.audit_log import audit
 from penstock.limits import LOGGED_NAME_CHARACTERS
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def alter(configs: Sequence[Config], *, validate_only: bool) -> None:
         _check(config)
     if validate_only:
         return
+    level = audit.getEffectiveLevel()
     for config in configs:
         if config.config_operation == _SET:
             _logger(config.name).setLevel(_LEVELS[config.value or ""])
@@ -94,6 +96,8 @@ def alter(configs: Sequence[Config], *, validate_only: bool) -> None:
         else:
             _logger(config.name).setLevel(logging.NOTSET)
             logger.warning("deleted the log level of %s", config.name)
+    if level <= logging.INFO < audit.getEffectiveLevel():  # an ancestor's level was altered
+        audit.setLevel(level)
 
 
 def _check(config: Config) -> None:
@@ -114,6 +118,15 @@ def _check(config: Config) -> None:
             ErrorCode.INVALID_CONFIG,
             f"Cannot set the log level of {config.name} to {_cut(config.value or '')} as it is not "
             f"a supported log level. Valid log levels are {', '.join(sorted(_LEVELS))}",
+        )
+    if (
+        operation == _SET
+        and config.name == audit.name
+        and _LEVELS[config.value or ""] > logging.INFO
+    ):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{audit.name} cannot be silenced by a request: its level is INFO or below",
         )
 
 

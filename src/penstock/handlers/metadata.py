@@ -8,6 +8,10 @@ Behaviour
   election of the next one. Topics are encoded once and cached; a response that needs more than a
   slice of encoding is built over several turns of the event loop.
 
+  A client needs DESCRIBE on a topic: without it a topic that it names is
+  TOPIC_AUTHORIZATION_FAILED, whether it exists or not, and all topics are those that it may
+  describe. Creation needs CREATE on the topic or on the cluster.
+
 Version notes
   All topics are an empty list in v0 and null from v1 on. v4 lets the client forbid creation. v8
   returns the authorized operations of topics on request, and up to v10 those of the cluster. v12
@@ -21,7 +25,7 @@ Not implemented
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -29,7 +33,7 @@ from uuid import UUID
 from penstock.config.node_settings import AUTO_CREATE_TOPICS_ENABLE
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.audit_log import log_change, quoted
-from penstock.handlers.authorized_operations import ResourceType, authorized_operations
+from penstock.handlers.authorized_operations import authorized_operations, cluster_operations
 from penstock.handlers.context import Exclusive, RequestContext
 from penstock.handlers.encoded_topics import EncodedTopics, Form, Slices, next_slice
 from penstock.handlers.topic_view import INTERNAL_TOPICS, absence, live_brokers
@@ -37,6 +41,7 @@ from penstock.ids import NO_UUID
 from penstock.limits import METADATA_SLICE_TOPICS
 from penstock.metadata.image import MetadataImage, TopicImage
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.config.node import NodeConfig
@@ -91,8 +96,8 @@ def _must_wait(parts: Parts, request: MetadataRequest, context: RequestContext) 
         return False
     topics = request.topics or ()
     return (
-        bool(_to_create(parts, request, topics))
-        or parts.metadata.has_disconnected_leader(_names(parts, topics))
+        bool(_to_create(parts, request, topics, context))
+        or parts.metadata.has_disconnected_leader(_names(parts, topics, context))
         or _may_have_lost_leader(parts, context)
     )
 
@@ -106,15 +111,43 @@ def _may_have_lost_leader(parts: Parts, context: RequestContext) -> bool:
     )
 
 
-def _names(parts: Parts, topics: Sequence[MetadataRequest.Topic]) -> list[str]:
+def _may_describe(context: RequestContext, name: str, *, is_filter: bool = True) -> bool:
+    guard = context.guard
+    return guard is None or guard.allows(
+        AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_filter=is_filter
+    )
+
+
+def _may_create(context: RequestContext, name: str, *, is_filter: bool = True) -> bool:
+    guard = context.guard
+    return (
+        guard is None
+        or guard.allows_cluster(AclOperation.CREATE, is_filter=True)
+        or guard.allows(AclOperation.CREATE, ResourceType.TOPIC, name, is_filter=is_filter)
+    )
+
+
+def _names(
+    parts: Parts, topics: Sequence[MetadataRequest.Topic], context: RequestContext
+) -> list[str]:
     topic_names = parts.metadata.image.topic_names
-    return [topic.name or topic_names.get(topic.topic_id, "") for topic in topics]
+    names = [topic.name or topic_names.get(topic.topic_id, "") for topic in topics]
+    if context.guard is None:
+        return names
+    return [name for name in names if _may_describe(context, name)]
+
+
+def _creates(parts: Parts, request: MetadataRequest) -> bool:
+    return request.allow_auto_topic_creation and parts.config[AUTO_CREATE_TOPICS_ENABLE]
 
 
 def _to_create(
-    parts: Parts, request: MetadataRequest, topics: Sequence[MetadataRequest.Topic]
+    parts: Parts,
+    request: MetadataRequest,
+    topics: Sequence[MetadataRequest.Topic],
+    context: RequestContext,
 ) -> list[str]:
-    if not (request.allow_auto_topic_creation and parts.config[AUTO_CREATE_TOPICS_ENABLE]):
+    if not _creates(parts, request):
         return []
     names = dict.fromkeys(
         topic.name for topic in topics if topic.name is not None and topic.topic_id == NO_UUID
@@ -124,6 +157,8 @@ def _to_create(
         for name in names
         if name not in parts.metadata.image.topics
         and absence(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        and _may_describe(context, name)
+        and _may_create(context, name)
     ]
 
 
@@ -136,8 +171,8 @@ async def _respond_later(
         missing: dict[str, None] = {}
         names: list[str] = []
         for topics in _slices_of(request.topics or ()):
-            missing.update(dict.fromkeys(_to_create(parts, request, topics)))
-            names += _names(parts, topics)
+            missing.update(dict.fromkeys(_to_create(parts, request, topics, context)))
+            names += _names(parts, topics, context)
             await asyncio.sleep(0)
         if missing:
             errors = await _create(parts, list(missing), context)
@@ -158,7 +193,7 @@ def _slices_of(
 
 async def _create(parts: Parts, missing: list[str], context: RequestContext) -> CreationErrors:
     try:
-        errors = await parts.controllers.create_missing(missing)
+        errors = await parts.controllers.create_missing(missing, context)
     except KafkaError as error:
         return dict.fromkeys(missing, error)
     created = [quoted(name) for name, error in errors.items() if error is None]
@@ -181,26 +216,37 @@ def _build(
             context.listener_name, context.local_host
         )
     )
-    form = Form(
-        context.version,
-        authorized_operations(ResourceType.TOPIC, request.include_topic_authorized_operations),
-    )
-    encoded = parts.encoded_topics
+    included = request.include_topic_authorized_operations
+
+    def operations(name: str) -> int:
+        return authorized_operations(context, ResourceType.TOPIC, name, included=included)
+
+    # Without an authorizer all topics have the same.
+    form = Form(context.version, operations(""))
+    encoded, guard = parts.encoded_topics, context.guard
+    each = operations if included and guard is not None else None
     encoded.renew(live)
     if _is_all(request, context):
-        topics = yield from encoded.all_topics(image.topics, form, live)
+        if guard is None or guard.is_super_user:
+            topics = yield from encoded.all_topics(image.topics, form, live)
+        else:
+            describable = (
+                topic if _may_describe(context, topic.name) else None
+                for topic in image.topics.values()
+            )
+            topics = yield from encoded.some_topics(describable, form, live, each)
     elif _is_invalid(request, context):
         topics = yield from encoded.some_topics(map(_invalid, request.topics or ()), form, live)
     else:
-        found = _found(image, request, form.operations, errors)
-        topics = yield from encoded.some_topics(found, form, live)
+        found = _found(image, request, context, operations, errors, _creates(parts, request))
+        topics = yield from encoded.some_topics(found, form, live, each)
     return MetadataResponse(
         brokers=brokers,
         cluster_id=parts.cluster_id,
         controller_id=parts.node_id,
         topics=topics,  # type: ignore[arg-type]  # see may_be_encoded
-        cluster_authorized_operations=authorized_operations(
-            ResourceType.CLUSTER, request.include_cluster_authorized_operations
+        cluster_authorized_operations=cluster_operations(
+            context, included=request.include_cluster_authorized_operations
         ),
     )
 
@@ -212,7 +258,12 @@ def _invalid(topic: MetadataRequest.Topic) -> Topic:
 
 
 def _found(
-    image: MetadataImage, request: MetadataRequest, operations: int, errors: CreationErrors
+    image: MetadataImage,
+    request: MetadataRequest,
+    context: RequestContext,
+    operations: Callable[[str], int],
+    errors: CreationErrors,
+    creates: bool,
 ) -> Iterator[TopicImage | Topic]:
     """Yield the requested topics, each once."""
     seen: set[tuple[str | None, UUID]] = set()
@@ -221,32 +272,44 @@ def _found(
         if (name, topic.topic_id) not in seen:
             seen.add((name, topic.topic_id))
             if name is None:
-                yield _topic_with_id(image, topic.topic_id)
+                yield _topic_with_id(image, topic.topic_id, context)
+            elif not _may_describe(context, name, is_filter=False) or (
+                creates
+                and name not in image.topics
+                and not _may_create(context, name, is_filter=False)
+            ):
+                yield Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
             else:
                 yield _topic_with_name(image, name, operations, errors)
 
 
-def _topic_with_id(image: MetadataImage, topic_id: UUID) -> TopicImage | Topic:
+def _topic_with_id(
+    image: MetadataImage, topic_id: UUID, context: RequestContext
+) -> TopicImage | Topic:
     topic = image.topics.get(image.topic_names.get(topic_id, ""))
     if topic is None:
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if not _may_describe(context, topic.name, is_filter=False):
+        # As in Kafka the client learns that the id exists, but not the name.
+        return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
     return topic
 
 
 def _topic_with_name(
-    image: MetadataImage, name: str, operations: int, errors: CreationErrors
+    image: MetadataImage, name: str, operations: Callable[[str], int], errors: CreationErrors
 ) -> TopicImage | Topic:
     topic = image.topics.get(name)
     if topic is not None:
         return topic
     error = errors.get(name)
     code = absence(name) if error is None else error.code
-    if code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        # Another request creates the topic and is not committed yet. This client may retry.
+    if code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
+        # Another request creates the topic and is not committed yet, or the client is beyond its
+        # quota controller_mutation_rate. It may retry; consumers do not know the second error.
         code = ErrorCode.LEADER_NOT_AVAILABLE
     return Topic(
         error_code=code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=operations,
+        topic_authorized_operations=operations(name),
     )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.node.shards.transactions import Transactions
     from penstock.node.shards.verification import TxnVerifier
     from penstock.node.supervisor import Supervisor
+    from penstock.security.authorizer import Authorizer
+    from penstock.security.quotas.client_quotas import ClientQuotas
     from penstock.world import Clock, Disk, Offload
 
 
@@ -52,6 +54,9 @@ class BrokerParts:
     verifier: TxnVerifier
     producer_ids: ProducerIds
     encoded_topics: EncodedTopics
+    quotas: ClientQuotas
+    # None if every client may do everything.
+    authorizer: Authorizer | None = None
 
 
 @dataclass(slots=True)
@@ -65,3 +70,4 @@ class ControllerParts:
     quorum: Quorum
     controllers: Controllers
     controller: NodeController
+    authorizer: Authorizer | None = None

@@ -112,6 +112,11 @@ class _ProduceState:
     pending: list[tuple[_Slot, asyncio.Task[Appended]]] = field(default_factory=list)
     # End offsets that are not committed yet, with acks=all.
     uncommitted: list[tuple[_Slot, int]] = field(default_factory=list)
+    has_errors: bool = False
+
+    def failed(self, topic: TopicImage | None, index: int, error: KafkaError) -> PartitionResponse:
+        self.has_errors = True
+        return _failed(topic, index, error, self.context.version)
 
 
 class DelayedProduce(DelayedResponse[ProduceResponse]):
@@ -133,7 +138,7 @@ class DelayedProduce(DelayedResponse[ProduceResponse]):
             # The leader may have changed since the append.
             topic = state.parts.metadata.image.topics.get(slot.topic.name)
             index = slot.responses[slot.position].index
-            slot.set(_failed(topic, index, error, state.context.version))
+            slot.set(state.failed(topic, index, error))
         self._remaining -= 1
         if self._remaining == 0:
             self.complete(_response(state))
@@ -149,10 +154,7 @@ def handle(
         refusal = refusal_of(request)
         if refusal is not None:
             state.responses = [
-                [
-                    _failed(None, data.index, refusal, context.version)
-                    for data in topic.partition_data
-                ]
+                [state.failed(None, data.index, refusal) for data in topic.partition_data]
                 for topic in request.topic_data
             ]
             return _respond(state)
@@ -185,8 +187,8 @@ async def _after_pending(state: _ProduceState) -> ProduceResponse | None:
         try:
             appended = task.result()
         except KafkaError as error:
-            version = state.context.version
-            slot.set(_failed(slot.topic, index, for_producer(error, version), version))
+            refusal = for_producer(error, state.context.version)
+            slot.set(state.failed(slot.topic, index, refusal))
             continue
         if state.request.acks == ALL_ACKS and not slot.partition.is_committed(appended.end_offset):
             state.uncommitted.append((slot, appended.end_offset))
@@ -220,7 +222,7 @@ def _append_topic(state: _ProduceState, data: ProduceRequest.TopicData) -> list[
             else:
                 appended = partition.append_produced(batch.records or b"", acks_all=acks_all)
         except KafkaError as error:
-            responses.append(_failed(topic, batch.index, error, version))
+            responses.append(state.failed(topic, batch.index, error))
             continue
         if isinstance(appended, asyncio.Task):
             state.pending.append((_Slot(partition, responses, position, topic), appended))
@@ -301,18 +303,14 @@ def _raise_first_error(state: _ProduceState) -> None:
 
 
 def _response(state: _ProduceState) -> ProduceResponse:
-    leaders = [
-        response.current_leader.leader_id
-        for responses in state.responses
-        for response in responses
-        if response.error_code
-    ]
-    if leaders:
-        counts = state.parts.replicas.counts
+    leaders: list[int] = []
+    if state.has_errors:
+        errors = state.parts.replicas.counts.produce_errors
         for responses in state.responses:
             for response in responses:
                 if response.error_code:
-                    counts.produce_errors[response.error_code] += 1
+                    errors[response.error_code] += 1
+                    leaders.append(response.current_leader.leader_id)
     return ProduceResponse(
         responses=tuple(
             [

@@ -36,4 +36,5 @@ class Parts(Protocol):
 def handle(
     parts: Parts, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Awaitable[FetchResponse]:
+    context.connection.is_follower = True
     return parts.quorum.fetch(request, context)
