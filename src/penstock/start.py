@@ -11,12 +11,30 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.config.authorizer_settings import (
+    ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+    AUTHORIZER_CLASS_NAME,
+    SUPER_USERS,
+    super_users,
+)
 from penstock.config.cluster_settings import REQUEST_TIMEOUT_MS
+from penstock.config.listeners import security_protocols
 from penstock.config.meta_properties import META_PROPERTIES, decode_meta_properties
 from penstock.config.node import NodeConfig, read_node_config
+from penstock.config.quota_settings import (
+    CONTROLLER_QUOTA_WINDOW_NUM,
+    CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS,
+    QUOTA_WINDOW_NUM,
+    QUOTA_WINDOW_SIZE_SECONDS,
+)
+from penstock.config.sasl_settings import (
+    SASL_MECHANISM_CONTROLLER_PROTOCOL,
+    SASL_MECHANISM_INTER_BROKER_PROTOCOL,
+)
 from penstock.config.transaction_settings import TWO_PHASE_COMMIT_ENABLE
 from penstock.controller.decision import ControllerContext
 from penstock.errors import ErrorCode, KafkaError
@@ -28,7 +46,7 @@ from penstock.limits import FULL_COLLECTION_EVERY
 from penstock.log.directory import LogDirectory, formatted_directory
 from penstock.log.store import LogStore
 from penstock.node.broker.controllers import ControllerChannel, Controllers, ProducerIds
-from penstock.node.broker.formatting import format_directories
+from penstock.node.broker.formatting import first_records, format_directories
 from penstock.node.broker.lifecycle import Identity, Lifecycle
 from penstock.node.controller.controller import NodeController
 from penstock.node.controller.registration import ControllerRegistration
@@ -37,23 +55,31 @@ from penstock.node.fetch.fetches import Fetches
 from penstock.node.metadata import MetadataView
 from penstock.node.node import Node
 from penstock.node.partition.replica_moves import ReplicaMoves
+from penstock.node.quorum.bootstrap_file import read_bootstrap
 from penstock.node.quorum.log import metadata_log_path
 from penstock.node.quorum.quorum import Quorum
 from penstock.node.quorum.quorum_state_store import is_own_quorum
 from penstock.node.quorum.snapshot_store import BOOTSTRAP, checkpoint_name
 from penstock.node.replication.replicas import Replicas
+from penstock.node.scram_credentials import ScramCredentials
 from penstock.node.shards.groups import Groups
 from penstock.node.shards.marker_writer import MarkerWriter
 from penstock.node.shards.shard_set import ShardEnv
 from penstock.node.shards.transactions import Transactions
 from penstock.node.shards.verification import TxnVerifier
 from penstock.node.supervisor import Supervisor
+from penstock.security.authorizer import Authorizer
+from penstock.security.quotas.client_quotas import ClientQuotas
+from penstock.security.quotas.rates import Windows
+from penstock.security.tls.node import NodeTls
 from penstock.server.dispatch import Dispatch, Handler
 from penstock.server.server import Server
 from penstock.world import Disk, World
 from penstock.world.real.thread import LoopThread, Running
 
 if TYPE_CHECKING:
+    from penstock.security.setup.client_settings import ClientAccess
+    from penstock.security.setup.cluster import ClusterSecrets
     from penstock.server.metrics.listener import MetricsListener
 
 # Returns the handler of an API key. `penstock.testing` passes one that adds faults.
@@ -62,12 +88,13 @@ LoadHandler = Callable[[int], Handler]
 
 class Built(NamedTuple):
     """A node, and the parts for the handlers of its listeners. A node without the controller role
-    has no `controller`."""
+    has no `controller`. `tls` has its keys and certificates."""
 
     node: Node
     broker: BrokerParts
     controller: ControllerParts | None
     actions: ActionQueue
+    tls: NodeTls
 
 
 def build(world: World, config: NodeConfig) -> Built:
@@ -80,13 +107,20 @@ def build(world: World, config: NodeConfig) -> Built:
     )
     cluster_id = _cluster_id(world.disk, directories)
     supervisor, actions = Supervisor(), ActionQueue(world.clock)
+    quotas = _client_quotas(config)
+    authorizer = _authorizer(config)
+    tls = NodeTls(world, config)
+    # In which this node connects to controllers, and to the inter-broker listeners of brokers.
+    to_controllers, to_brokers = link_worlds(tls, config)
 
     def on_leadership(epoch: int | None) -> None:
         if controller is not None:
             controller.leadership_changed(leads=epoch is not None)
+            if epoch is not None:
+                node.authorize()
 
     quorum = Quorum(
-        world,
+        to_controllers,
         config,
         cluster_id,
         metadata_directory,
@@ -103,13 +137,15 @@ def build(world: World, config: NodeConfig) -> Built:
             quorum,
             ControllerContext.of(config, world.rng.uuid),
             supervisor.spawn,
+            read_bootstrap(world.disk, config.metadata_log_dir),
+            quotas,
         )
         if config.is_controller
         else None
     )
     metadata = MetadataView(world.clock, config, lambda leader: replicas.is_cut_off(leader))
     client_id = f"broker-{config.node_id}"
-    channel = ControllerChannel(world, client_id, quorum)
+    channel = ControllerChannel(to_controllers, client_id, quorum)
     controllers = Controllers(config, channel, controller, metadata.wait_topics)
     store = LogStore(
         world, [directory for directory in directories if directory.path in config.log_dirs]
@@ -117,13 +153,13 @@ def build(world: World, config: NodeConfig) -> Built:
     lifecycle = Lifecycle(
         world,
         config,
-        ControllerChannel(world, f"{client_id}-heartbeats", quorum),
+        ControllerChannel(to_controllers, f"{client_id}-heartbeats", quorum),
         store,
         Identity(cluster_id, _host_name(config)),
         metadata_offset=lambda: quorum.applied_offset,
     )
     replicas = Replicas(
-        world,
+        to_brokers,
         config,
         store,
         metadata,
@@ -134,7 +170,7 @@ def build(world: World, config: NodeConfig) -> Built:
         applied_offset=lambda: quorum.applied_offset,
     )
     shard_env = ShardEnv(
-        world,
+        to_brokers,
         config.node_id,
         metadata,
         replicas.partitions,
@@ -142,10 +178,12 @@ def build(world: World, config: NodeConfig) -> Built:
         quorum.wait_applied,
         supervisor.spawn,
     )
-    verifier = TxnVerifier(world, config.node_id, metadata, lambda: transactions, supervisor.spawn)
+    verifier = TxnVerifier(
+        to_brokers, config.node_id, metadata, lambda: transactions, supervisor.spawn
+    )
     groups = Groups(shard_env, config, verifier)
     marker_writer = MarkerWriter(
-        world, metadata, replicas, groups, timeout_s=config[REQUEST_TIMEOUT_MS] / 1000
+        to_brokers, metadata, replicas, groups, timeout_s=config[REQUEST_TIMEOUT_MS] / 1000
     )
     producer_ids = ProducerIds(config.node_id, channel, lambda: lifecycle.broker_epoch)
     transactions = Transactions(shard_env, config, producer_ids, marker_writer.write)
@@ -163,6 +201,8 @@ def build(world: World, config: NodeConfig) -> Built:
         groups,
         transactions,
         verifier,
+        quotas,
+        authorizer,
     )
     broker_parts = BrokerParts(
         clock=world.clock,
@@ -184,9 +224,11 @@ def build(world: World, config: NodeConfig) -> Built:
         verifier=verifier,
         producer_ids=producer_ids,
         encoded_topics=EncodedTopics(world.clock),
+        quotas=quotas,
+        authorizer=authorizer,
     )
     if controller is None:
-        return Built(node, broker_parts, None, actions)
+        return Built(node, broker_parts, None, actions, tls)
     controller_parts = ControllerParts(
         config=config,
         node_id=config.node_id,
@@ -195,8 +237,9 @@ def build(world: World, config: NodeConfig) -> Built:
         quorum=quorum,
         controllers=controllers,
         controller=controller,
+        authorizer=authorizer,
     )
-    return Built(node, broker_parts, controller_parts, actions)
+    return Built(node, broker_parts, controller_parts, actions, tls)
 
 
 @contextlib.asynccontextmanager
@@ -206,30 +249,50 @@ async def serving(
     """Run a node. Yield it and its bootstrap.servers (of a controller: its own address), and stop
     it cleanly at the end. `load` returns the handlers of clients' requests."""
     _check_own_quorum(world.disk, config)
-    node, broker, controller, actions = build(world, config)
+    node, broker, controller, actions, tls = build(world, config)
+    credentials = ScramCredentials(
+        world,
+        config,
+        lambda: node.metadata.image,
+        read_bootstrap(world.disk, config.metadata_log_dir),
+    )
     server = Server(
         world,
         config,
         Dispatch(
             broker,
             TWO_PHASE_COMMIT_SERVED if config[TWO_PHASE_COMMIT_ENABLE] else SERVED,
-            load,
+            guarded_load(load, broker.authorizer, is_controller=False),
         ),
         controllers=None
         if controller is None
         else Dispatch(
-            controller, CONTROLLER_SERVED, partial(load_handler, served=CONTROLLER_SERVED)
+            controller,
+            CONTROLLER_SERVED,
+            guarded_load(
+                partial(load_handler, served=CONTROLLER_SERVED),
+                controller.authorizer,
+                is_controller=True,
+            ),
         ),
         actions=actions,
         settings=lambda: node.metadata.broker_config,
+        tls=tls.listeners,
+        logins=credentials,
+        quotas=node.quotas,
     )
-    metrics = _metrics_listener(world, config, server, broker, controller)
+    _to_controllers, to_brokers = link_worlds(tls, config)
+    metrics = _metrics_listener(to_brokers, config, server, broker, controller, tls)
     await node.open()
     try:
         await server.start()
         if metrics is not None:
             await metrics.start()
         node.supervisor.spawn(server.wait_failed())
+        for keys in server.key_sets:
+            node.supervisor.spawn(keys.follow())
+        if tls.is_used:
+            node.supervisor.spawn(tls.follow(lambda: node.metadata.broker_config))
         await _first(_join(node, server), node.supervisor.wait_failed())
         yield node, _bootstrap_servers(config, server.ports)
         await node.leave()
@@ -240,19 +303,69 @@ async def serving(
         await _stop_all(node.quorum.stop, server.stop, node.stop)
 
 
+def link_worlds(tls: NodeTls, config: NodeConfig) -> tuple[World, World]:
+    """Return the worlds in which a node connects to controllers, and to the inter-broker listeners
+    of brokers."""
+    controllers, brokers = config.controller_listener_names[0], config.inter_broker_listener_name
+    protocols = security_protocols(config)
+    if not any(protocols[name].is_sasl for name in (controllers, brokers) if name in protocols):
+        return tls.link_world(controllers), tls.link_world(brokers)
+    # Imported on first use, so that a node without SASL starts quickly.
+    from penstock.client.sasl import node_world
+
+    return (
+        node_world(
+            tls.link_world(controllers), config, controllers, SASL_MECHANISM_CONTROLLER_PROTOCOL
+        ),
+        node_world(tls.link_world(brokers), config, brokers, SASL_MECHANISM_INTER_BROKER_PROTOCOL),
+    )
+
+
+def _client_quotas(config: NodeConfig) -> ClientQuotas:
+    return ClientQuotas(
+        Windows(config[QUOTA_WINDOW_NUM], config[QUOTA_WINDOW_SIZE_SECONDS] * 1000),
+        Windows(
+            config[CONTROLLER_QUOTA_WINDOW_NUM], config[CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS] * 1000
+        ),
+    )
+
+
+def _authorizer(config: NodeConfig) -> Authorizer | None:
+    if not config[AUTHORIZER_CLASS_NAME]:
+        return None
+    return Authorizer(
+        super_users(config[SUPER_USERS]), allow_everyone=config[ALLOW_EVERYONE_IF_NO_ACL_FOUND]
+    )
+
+
+def guarded_load(
+    load: LoadHandler, authorizer: Authorizer | None, *, is_controller: bool
+) -> LoadHandler:
+    """Return a function that loads the handler of an API with its check, if there is an
+    authorizer."""
+    if authorizer is None:
+        return load
+    # Imported on first use, so that a node without an authorizer starts quickly.
+    from penstock.handlers.authorization.guarded import guarded
+    from penstock.handlers.authorization.table import BROKER_CHECKS, CONTROLLER_CHECKS
+
+    return guarded(load, authorizer, CONTROLLER_CHECKS if is_controller else BROKER_CHECKS)
+
+
 def _metrics_listener(
     world: World,
     config: NodeConfig,
     server: Server,
     broker: BrokerParts,
     controller: ControllerParts | None,
+    tls: NodeTls,
 ) -> MetricsListener | None:
     if config.metrics_listener is None:
         return None
     # Imported on first use, so that a node without it starts quickly.
     from penstock.server.metrics.page import metrics_listener
 
-    return metrics_listener(world, config, server, broker, controller)
+    return metrics_listener(world, config, server, broker, controller, tls.metrics)
 
 
 def _check_own_quorum(disk: Disk, config: NodeConfig) -> None:
@@ -407,7 +520,7 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id={node_id}
-listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}
+listeners={listener}://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}
 controller.listener.names=CONTROLLER
 {voters}
 log.dirs={directory}/{node_id}
@@ -425,21 +538,36 @@ controlled.shutdown.enable=false
 
 class Cluster:
     """`with penstock.Cluster() as cluster: cluster.bootstrap_servers`: one or more brokers on free
-    ports, in a thread of this process, with a temporary directory."""
+    ports, in a thread of this process, with a temporary directory. With `secure`, connections are
+    encrypted and authenticated, as by `penstock up --secure`.
+
+    `access` has the settings with which clients connect, by library: `access.librdkafka()` for
+    confluent-kafka, `access.kafka_python()`, `access.aiokafka()`, and `access.java()`."""
 
     bootstrap_servers: str
+    access: ClientAccess
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 1,
+        secure: bool = False,
+    ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._settings = dict(settings or {})
         self._brokers = brokers
+        self._secure = secure
+        self._secrets: ClusterSecrets | None = None
 
     def __enter__(self) -> Cluster:
         self._directory = tempfile.mkdtemp(prefix="penstock-")
+        self._secrets = None
         self._thread = LoopThread(self._serve)
         try:
             self.bootstrap_servers = self._thread.start()
+            self.access = self._access()
         except BaseException:
             shutil.rmtree(self._directory)
             raise
@@ -470,6 +598,7 @@ class Cluster:
                 cluster_id,
                 ignore_formatted=False,
                 say=lambda _line: None,
+                **first_records(self._secrets, world.rng),
             )
         async with contextlib.AsyncExitStack() as stack:
             nodes = await asyncio.gather(
@@ -488,6 +617,7 @@ class Cluster:
         texts = (
             _PROPERTIES.format(
                 node_id=number,
+                listener="SASL_SSL" if self._secure else "PLAINTEXT",
                 controller_port=port,
                 voters="" if self._brokers == 1 else f"controller.quorum.voters={voters}",
                 directory=self._directory,
@@ -497,8 +627,35 @@ class Cluster:
             for number, port in enumerate(ports, 1)
         )
         return [
-            read_node_config(text.encode(), "penstock.Cluster", self._settings) for text in texts
+            read_node_config(
+                text.encode(), "penstock.Cluster", {**self._security(number), **self._settings}
+            )
+            for number, text in enumerate(texts, 1)
         ]
+
+    def _security(self, node_id: int) -> dict[str, str]:
+        """Return the security settings of a node, and make its certificate."""
+        if not self._secure:
+            return {}
+        # Imported on first use, so that other clusters start quickly.
+        from penstock.security.setup.cluster import ClusterSecrets
+
+        directory = Path(self._directory)
+        if self._secrets is None:
+            self._secrets = ClusterSecrets.create(directory)
+        home = directory / f"{node_id}-tls"
+        home.mkdir()
+        hosts = ["localhost", "127.0.0.1"]
+        return self._secrets.node_settings(
+            self._secrets.prepare_node(home, f"penstock-{node_id}", hosts)
+        )
+
+    def _access(self) -> ClientAccess:
+        from penstock.security.setup.client_settings import ClientAccess
+
+        if self._secrets is None:
+            return ClientAccess(self.bootstrap_servers)
+        return self._secrets.client_access(self.bootstrap_servers)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -7,8 +7,8 @@ Rules:
   future, no queue.
 - The awaitables of handlers belong to their connection, and are cancelled when it is lost.
 - A frame is taken only while the peer reads its responses, the requests in flight are below their
-  bounds, and no earlier response is exclusive. Otherwise reading is paused, as it is for large
-  requests while the memory of all connections together is short.
+  bounds, no earlier response is exclusive, and the client is not throttled. Otherwise reading is
+  paused, as it is for large requests while the memory of all connections together is short.
 - Requests are taken for TURN_S; then the other connections have their turn.
 - A peer that breaks the protocol, and a handler that raises, end the connection with a reason in
   the log. A broken invariant stops the node.
@@ -24,29 +24,38 @@ import asyncio
 import logging
 import math
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import InvariantBroken, KafkaError, ProtocolError
-from penstock.handlers.context import ConnectionHandle, Exclusive
+from penstock.handlers.context import ConnectionHandle, Exclusive, RequestContext
 from penstock.limits import (
     CLOSE_GRACE_S,
     READ_BYTES_A_TURN,
     SMALL_HELD_BYTES,
+    TLS_BUFFER_BYTES,
     TURN_S,
 )
 from penstock.node.delayed import DelayedResponse
 from penstock.protocol.framing import frame_response
 from penstock.protocol.schema import Records
-from penstock.server.dispatch import Dispatch, Origin, describe
+from penstock.server.dispatch import Dispatching, Origin, describe
 from penstock.server.progress import Progress
 from penstock.server.receive import ReceiveBuffer
 from penstock.server.request_measures import FETCH, MAX_TIMES, RequestMeasures
 from penstock.server.responses import ResponseQueue, ResponseSlot
 from penstock.server.sockets import set_buffers
 from penstock.server.state import Bounds, ServerState
+from penstock.server.throttling import Timed, charge_request, with_throttle
+from penstock.server.tls.opening import TlsOpening, read_ahead_bytes
 from penstock.server.writer import Writer
 
+if TYPE_CHECKING:
+    from penstock.server.sasl import SaslListener
+
 log = logging.getLogger(__name__)
+
+# The protocol of transports whose connections are lost.
+_LOST = asyncio.BufferedProtocol()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -55,7 +64,14 @@ class Connection(asyncio.BufferedProtocol):
     _progress: Progress
     _origin: Origin
 
-    def __init__(self, state: ServerState, dispatch: Dispatch, listener_name: str) -> None:
+    def __init__(
+        self,
+        state: ServerState,
+        dispatch: Dispatching,
+        listener_name: str,
+        sasl: SaslListener | None = None,
+        tls: TlsOpening | None = None,
+    ) -> None:
         self._state = state
         self._actions = state.actions
         self._dispatch = dispatch
@@ -65,11 +81,18 @@ class Connection(asyncio.BufferedProtocol):
         self._memory = state.memory_of(listener_name)
         self._monotonic = state.clock.monotonic
         self._loop = asyncio.get_running_loop()
-        self._buffer = ReceiveBuffer(state.shared_buffer, state.bounds.max_request_bytes)
+        self._sasl = sasl
+        self._tls = tls
+        self.is_encrypted = tls is not None
+        self._buffer = ReceiveBuffer(
+            state.shared_buffer,
+            state.bounds.max_request_bytes if sasl is None else sasl.max_receive_bytes,
+        )
         self._responses = ResponseQueue()
         self._reading = True
         self._advancing = False
         self._draining = False
+        self._drain_reason, self._drain_level = "the server stops", logging.DEBUG
         self._closed = False
         # An exclusive response is not ready: no request is taken before it is.
         self._exclusive: ResponseSlot | None = None
@@ -77,12 +100,16 @@ class Connection(asyncio.BufferedProtocol):
         # Monotonic times, for metrics: of the arrival of the frames in the buffer, and of the
         # moment when the current one was taken. Frames that waited for a turn have arrived earlier.
         self._requests = state.requests
+        self._quotas = state.client_quotas
         self._arrived = self._began = 0.0
         self._is_late = False
         self._taken_bytes = 0
         self._read_bytes = 0
         self.memory_held = 0
         self._turn: asyncio.Handle | None = None
+        # While the client is throttled: when that ends, on the event loop's clock.
+        self._muted_until = 0.0
+        self._unmute: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
 
     # Opening and closing
@@ -101,6 +128,16 @@ class Connection(asyncio.BufferedProtocol):
         self._progress = Progress(self._transport, bounds.receive_buffer_bytes)
         self._origin = _origin(self._transport, self.listener_name, self._active)
         self.address = self._origin.peer.rpartition(":")[0]
+        if self._tls is not None:
+            opening, self._tls = self._tls, None
+            if not opening.opened(self._transport, self._origin.connection):
+                self._closed = True
+                self._transport.abort()
+                return
+        if self._sasl is not None:
+            self._origin.connection.authentication = self._sasl.authentication(
+                self._authenticated, self._refused, self._send_token
+            )
         if not self._state.admit(self):
             self._closed = True
             self._transport.abort()
@@ -114,7 +151,13 @@ class Connection(asyncio.BufferedProtocol):
             if self._abort_timer is not None:
                 self._abort_timer.cancel()
             self._state.forget(self)
-            self._origin.connection.lost()
+            handle = self._origin.connection
+            handle.lost()
+            # The connection is freed now and not by a full garbage collection, which is rare: its
+            # authentication and the transport of TLS refer to it.
+            handle.authentication = None
+            if self.is_encrypted:
+                self._transport.set_protocol(_LOST)
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         """Close after what was written has left, within a time limit; drop everything else."""
@@ -160,8 +203,33 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer.discard()
         self._count_memory()
         self._memory.forget(self)
-        if self._turn is not None:
-            self._turn.cancel()
+        for timer in (self._turn, self._unmute):
+            if timer is not None:
+                timer.cancel()
+
+    # Authentication, on a SASL listener
+
+    def _authenticated(self) -> None:
+        self._buffer.allow(self._bounds.max_request_bytes)
+
+    def _refused(self, reason: str) -> None:
+        """Close the connection when the response to its authentication has left."""
+        level = self._state.refused_level(self._loop.time())
+        self._drain_reason, self._drain_level = reason, level
+        origin = self._origin
+        self._state.audit_refusal(origin.peer, origin.listener_name, reason, self._loop.time())
+        self.drain()
+
+    def _broken_level(self) -> int:
+        """Return the log level of a broken protocol. Strangers could fill the log."""
+        authentication = self._origin.connection.authentication
+        if authentication is None or authentication.session.is_complete:
+            return logging.WARNING
+        return self._state.refused_level(self._loop.time())
+
+    def _send_token(self, token: bytes) -> None:
+        """Send a token without a Kafka header, after SaslHandshake v0."""
+        self._send([len(token).to_bytes(4), token])
 
     # Receiving
 
@@ -198,11 +266,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._writer.flush()
             except ProtocolError as error:
                 self._state.counters.connections_broken += 1
-                self.close(str(error))
+                self.close(str(error), self._broken_level())
             finally:
                 self._advancing = False
             if self._draining and not self._responses.slots and not self._writer.blocked:
-                self.close("the server stops", logging.DEBUG)
+                self.close(self._drain_reason, self._drain_level)
             if (
                 self.memory_held
                 or self._responses.slots
@@ -253,6 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed
             or self._draining
             or self._exclusive is not None
+            or self._unmute is not None
             or self._writer.blocked
             or len(responses.slots) >= bounds.max_inflight_requests
             or responses.bytes >= bounds.max_inflight_bytes
@@ -285,6 +354,8 @@ class Connection(asyncio.BufferedProtocol):
         self._state.counters.requests += 1
         try:
             context, result = self._dispatch.run(frame, self._origin, self._active)
+            if self._quotas.is_set:
+                result = self._charge(context, result, len(frame))
             if result is None:
                 if self._requests is not None:
                     self._count(self._requests, context.api_key, None)
@@ -330,6 +401,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._arrived, self._began, self._monotonic()
 
     def _wait(self, slot: ResponseSlot, awaitable: Any) -> None:
+        if self._quotas.request.is_set:
+            slot.timed = awaitable = Timed(awaitable, self._monotonic)
         slot.pending = future = asyncio.ensure_future(awaitable)
         self._state.waiting += 1
         future.add_done_callback(partial(self._handled, slot))
@@ -344,6 +417,15 @@ class Connection(asyncio.BufferedProtocol):
         context = slot.context
         try:
             response = done.result()
+            if self._quotas.is_set:
+                if slot.timed is not None:
+                    now = self._monotonic()
+                    self._mute(
+                        charge_request(
+                            self._quotas, context, 0, now - slot.timed.used_s, now, answers=True
+                        )
+                    )
+                response = self._told(response)
             parts = (
                 []
                 if response is None
@@ -377,6 +459,48 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection: errors that a client may see are in responses, not raised."""
         self._state.counters.handler_errors += 1
         self.close(f"a handler failed: {reason}", logging.ERROR)
+
+    # Throttling (KIP-219): responses leave at once, and then no request is taken for some time
+
+    def _charge(self, context: RequestContext, result: object, size: int) -> object:
+        """Take a request from the quotas of its client."""
+        now = self._monotonic()
+        self._mute(
+            charge_request(
+                self._quotas, context, size, self._began, now, answers=result is not None
+            )
+        )
+        # A response that is not ready gets its throttle time later.
+        return result if hasattr(result, "__await__") else self._told(result)
+
+    def _told(self, response: Any) -> Any:
+        """Mute the connection for the time that a handler has put into its response, and return the
+        response with the time that it is muted for."""
+        throttle_ms = getattr(response, "throttle_time_ms", None)
+        if throttle_ms is None:
+            return response
+        self._mute(throttle_ms)
+        if self._unmute is None:
+            return response
+        left_ms = round((self._muted_until - self._loop.time()) * 1000)
+        return with_throttle(response, left_ms) if left_ms > throttle_ms else response
+
+    def _mute(self, throttle_ms: int) -> None:
+        if throttle_ms <= 0 or self._closed:
+            return
+        until = self._loop.time() + throttle_ms / 1000
+        if until <= self._muted_until:
+            return
+        self._muted_until = until
+        if self._unmute is not None:
+            self._unmute.cancel()
+        self._unmute = self._loop.call_at(until, self._end_mute)
+        if not self._advancing:
+            self.set_reading()
+
+    def _end_mute(self) -> None:
+        self._unmute = None
+        self._advance()
 
     # Sending
 
@@ -428,6 +552,11 @@ class Connection(asyncio.BufferedProtocol):
             if held <= SMALL_HELD_BYTES:
                 held = 0
             held += self._buffer.own_bytes
+            if self.is_encrypted:
+                # The bytes of a partial request have passed through the transport's own buffer.
+                held += min(self._buffer.own_bytes, TLS_BUFFER_BYTES)
+                if not self._reading:
+                    held += read_ahead_bytes(self._transport)
             if self._writer.blocked:
                 held += self._writer.held_bytes
         memory.hold(self, held)

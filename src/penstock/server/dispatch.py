@@ -67,6 +67,16 @@ class Origin:
     connection: ConnectionHandle
 
 
+class Dispatching(Protocol):
+    """A `Dispatch`, or one that lets only some requests through."""
+
+    def run(
+        self, frame: memoryview, origin: Origin, now: float
+    ) -> tuple[RequestContext, object]: ...
+
+    def decoded_bytes(self, context: RequestContext, frame_bytes: int) -> int: ...
+
+
 class _Route(NamedTuple):
     """How to decode and handle the requests of one API and version."""
 

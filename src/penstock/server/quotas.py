@@ -4,6 +4,8 @@
   for files, so that connections cannot stop the logs.
 - A listener has at most listener.name.<name>.max.connections.
 - An address has at most max.connections.per.ip, or its value in max.connections.per.ip.overrides.
+- An address opens connections at most at its rate connection_creation_rate (KIP-612), but on
+  listeners of controllers or between brokers.
 - These settings are dynamic, except those of listeners. If max.connections is lowered, the least
   recently used connections are closed.
 - If the node is full, a listener of controllers or between brokers still takes connections. The
@@ -24,6 +26,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.limits import EVICTIONS_A_TURN, REFUSALS_LOGGED_S, RESERVED_DESCRIPTORS
+from penstock.security.quotas.client_quotas import ConnectionRates
+from penstock.security.quotas.rates import Windows
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +68,13 @@ def connections_below(max_descriptors: int | None) -> int:
 
 
 class ConnectionQuotas:
-    def __init__(self, limits: ConnectionLimits, max_descriptors: int | None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        max_descriptors: int | None,
+        rates: ConnectionRates | None = None,
+    ) -> None:
+        self._rates = ConnectionRates(Windows()) if rates is None else rates
         self._by_descriptors = connections_below(max_descriptors)
         self.update(limits)
         self._members: dict[Member, None] = {}
@@ -90,10 +100,13 @@ class ConnectionQuotas:
                 excess, now, "it was used least recently, and there are too many"
             )
 
-    def admit(self, member: Member, now: float) -> bool:
+    def admit(self, member: Member, now: float, *, is_new: bool = True) -> bool:
         """Count a connection, or return False if there are too many. Refusals are logged from time
-        to time."""
+        to time. One whose handshake was admitted before is not new, and is not counted again for
+        the rate of its address."""
         reason = self._refusal(member)
+        if reason is None and is_new and self._rates.is_set:
+            reason = self._too_fast(member, now)
         if reason is not None:
             self.refused += 1
             self._log(now, "refused a connection from %s on %s: %s", member, reason)
@@ -137,6 +150,13 @@ class ConnectionQuotas:
             f"the node has {self._total}, and keeps other descriptors for files (RLIMIT_NOFILE, "
             "ulimit -n)"
         )
+
+    def _too_fast(self, member: Member, now: float) -> str | None:
+        if member.listener_name in self._limits.reserved_listeners:
+            return None
+        if not self._rates.admit(member.address, int(now * 1000)):
+            return None
+        return "the address opens connections too fast (quota connection_creation_rate)"
 
     @property
     def _has_unreserved(self) -> bool:

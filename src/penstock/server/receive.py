@@ -53,6 +53,10 @@ class ReceiveBuffer:
         self._start = stop
         return self._view[start:stop]
 
+    def allow(self, maximum: int) -> None:
+        """Accept frames of up to `maximum` bytes from now on."""
+        self._maximum = maximum
+
     def settle(self) -> None:
         """Leave the shared buffer to the other connections; called when no more frames are taken
         for now."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers.audit_log import described, log_change, quoted
-from penstock.handlers.context import RequestContext
+from penstock.handlers.context import Exclusive, RequestContext
 from penstock.handlers.loggers import TRACE
 from penstock.ids import NO_UUID
 from penstock.limits import (
@@ -52,7 +52,14 @@ _AUDITED_NAMES = {
     "UnregisterBroker",
     "AddRaftVoter",
     "RemoveRaftVoter",
+    "AlterUserScramCredentials",
     "WriteTxnMarkers",
+    "CreateAcls",
+    "DeleteAcls",
+    "AlterClientQuotas",
+    "CreateDelegationToken",
+    "RenewDelegationToken",
+    "ExpireDelegationToken",
 }
 AUDITED = frozenset(api.key for api in APIS if api.name in _AUDITED_NAMES)
 _OFFSET_COMMIT, _WRITE_TXN_MARKERS = 8, 27
@@ -75,6 +82,7 @@ _NAMING = {
     "committed_offset",
     "producer_id",
     "transaction_result",
+    "owner_principal_name",
 }
 
 
@@ -107,6 +115,8 @@ def audited(handler: Handler) -> Handler:
         note = f" ({left_out:,} more like this one were left out before it)" if left_out else ""
         try:
             response = handler(parts, request, context)
+            if isinstance(response, Exclusive):
+                return Exclusive(_log_later(request, context, response, note))
             if inspect.isawaitable(response):
                 return _log_later(request, context, response, note)
         except BaseException as error:
@@ -186,6 +196,12 @@ def _error_name(code: int) -> str:
 
 
 def _names(value: Any) -> Iterator[str]:
+    if type(value).__name__ in ("CreateAclsRequest", "DeleteAclsRequest"):
+        yield from _entries(value)
+        return
+    if type(value).__name__ == "AlterClientQuotasRequest":
+        yield from _quotas(value)
+        return
     for field in fields_of(type(value)):
         found = getattr(value, field.name)
         for element in found if isinstance(found, tuple) else (found,):
@@ -199,3 +215,24 @@ def _names(value: Any) -> Iterator[str]:
                     yield str(element)
                 else:
                     yield f"{field.name}={element}"
+
+
+def _quotas(request: Any) -> Iterator[str]:
+    """Yield the entities of a request that alters quotas, and their values."""
+    for entry in request.entries:
+        parts = (f"{part.entity_type} {part.entity_name or '<default>'}" for part in entry.entity)
+        yield quoted(", ".join(parts))
+        for op in entry.ops:
+            yield quoted(f"{op.key}{' removed' if op.remove else f'={op.value:g}'}")
+
+
+def _entries(request: Any) -> Iterator[str]:
+    """Yield the access control entries that a request creates, or the filters of those that it
+    deletes."""
+    # Imported on first use, so that a node starts quickly.
+    from penstock.controller.acls import acl_of, filter_of
+
+    for creation in getattr(request, "creations", ()):
+        yield quoted(str(acl_of(creation)))
+    for requested in getattr(request, "filters", ()):
+        yield quoted(str(filter_of(requested)))

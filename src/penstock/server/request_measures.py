@@ -59,6 +59,10 @@ class ApiMeasures:
             before = up_to
         self.counts[-1] += len(totals) - before
 
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
     def total(self) -> Histogram:
         """Return the histogram of the times from arrival to response."""
         histogram = Histogram(SECONDS)
@@ -102,8 +106,10 @@ class RequestMeasures:
 
     def of(self, api_key: int) -> ApiMeasures:
         """Return the measures of an API up to now."""
-        self.apis[api_key].add_up()
-        return self.apis[api_key]
+        api = self.apis[api_key]
+        if api.times:
+            api.add_up()
+        return api
 
     def _count_errors(self, api_key: int, response: object) -> None:
         try:

@@ -23,7 +23,7 @@ class ResponseSlot:
     """The place of one response. `parts` stays empty if none is sent (acks=0). `times` are those of
     the request's arrival, and of the beginning and the return of its handler, for metrics."""
 
-    __slots__ = ("context", "held", "is_ready", "parts", "pending", "size", "times")
+    __slots__ = ("context", "held", "is_ready", "parts", "pending", "size", "timed", "times")
 
     def __init__(self, context: RequestContext, size: int, held: int) -> None:
         self.context = context
@@ -32,6 +32,8 @@ class ResponseSlot:
         self.is_ready = False
         self.parts: list[Records] = []
         self.pending: Pending | None = None
+        # Of a handler whose later turns count for a quota.
+        self.timed: Any = None
         self.times = (0.0, 0.0, 0.0)
 
 

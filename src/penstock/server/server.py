@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.config import node_settings
 from penstock.config.listeners import Listener as ListenerConfig
@@ -20,12 +21,21 @@ from penstock.config.node import NodeConfig
 from penstock.errors import InvariantBroken
 from penstock.limits import CHECKS_A_TURN, SWEEP_INTERVAL_S, TURN_S
 from penstock.node.delayed import ActionQueue
+from penstock.security.quotas.client_quotas import ClientQuotas
+from penstock.security.tls.node import TlsListenerConfig
 from penstock.server.connection import Connection
-from penstock.server.dispatch import Dispatch
+from penstock.server.dispatch import Dispatch, Dispatching
 from penstock.server.loop_delay import LoopDelay
 from penstock.server.request_measures import RequestMeasures
 from penstock.server.state import Bounds, Counters, ServerState, Settings, bounds_of
+from penstock.server.tls import listener as tls_listener
+from penstock.server.tls.handshakes import Arrival, Handshakes
+from penstock.server.tls.opening import TlsOpening
 from penstock.world import Listener, World
+
+if TYPE_CHECKING:
+    from penstock.server.jwks import Jwks
+    from penstock.server.sasl import SaslListener, ScramLogins
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +46,10 @@ STOP_WITHIN_S = 5.0
 
 class Server:
     """Make it within a running event loop. `bounds` default to those of the config. `actions` is
-    the queue of the node whose handlers are served, `settings` returns its dynamic settings."""
+    the queue of the node whose handlers are served, `settings` returns its dynamic settings.
+    `tls` has the listeners with TLS, `logins` has the SCRAM credentials, `quotas` are those of
+    clients. Raises
+    KafkaError INVALID_CONFIG for a SASL login that cannot be parsed."""
 
     def __init__(
         self,
@@ -48,6 +61,9 @@ class Server:
         controllers: Dispatch | None = None,
         actions: ActionQueue | None = None,
         settings: Callable[[], Settings] | None = None,
+        logins: ScramLogins | None = None,
+        tls: Mapping[str, TlsListenerConfig] | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self._world = world
         self._state = ServerState(
@@ -56,17 +72,49 @@ class Server:
             ActionQueue(world.clock) if actions is None else actions,
             settings,
             None if config.metrics_listener is None else RequestMeasures(world.clock),
+            quotas,
         )
         self._config = config
-        self._dispatch = dict.fromkeys(
+        self._dispatch: dict[str, Dispatching] = dict.fromkeys(
             (listener.name for listener in config.broker_listeners), dispatch
         )
         self._dispatch |= dict.fromkeys(
             (listener.name for listener in config.controller_listeners), controllers or dispatch
         )
+        self._sasl: dict[str, SaslListener] = {}
+        for listener in config.listeners:
+            if not listener.security_protocol.is_sasl:
+                continue
+            if logins is None:
+                raise InvariantBroken(
+                    f"listener {listener.name} uses SASL, but there are no logins"
+                )
+            # Imported on first use, so that a node without SASL starts quickly.
+            from penstock.server.sasl import SaslDispatch, SaslListener
+
+            self._sasl[listener.name] = SaslListener(
+                listener,
+                config,
+                world,
+                settings or (lambda: config),
+                logins,
+                self._state.authentications,
+            )
+            is_controller = listener.name in config.controller_listener_names
+            inner = (controllers or dispatch) if is_controller else dispatch
+            self._dispatch[listener.name] = SaslDispatch(inner)
+        self._tls = {} if tls is None else dict(tls)
+        # Clients cannot take the places of controllers and brokers.
+        self.handshakes = Handshakes(self._state)
+        self.reserved_handshakes = Handshakes(self._state)
         self._listeners: dict[str, Listener] = {}
         self.loop_delay = LoopDelay(world.clock)
         self._sweep_timer: asyncio.Handle | None = None
+
+    @property
+    def key_sets(self) -> tuple[Jwks, ...]:
+        """The keys of OAUTHBEARER tokens, which must be followed."""
+        return tuple(sasl.jwks for sasl in self._sasl.values() if sasl.jwks is not None)
 
     @property
     def ports(self) -> dict[str, int]:
@@ -76,6 +124,11 @@ class Server:
     @property
     def counters(self) -> Counters:
         return self._state.counters
+
+    @property
+    def tls(self) -> Mapping[str, TlsListenerConfig]:
+        """The listeners with TLS, for metrics."""
+        return self._tls
 
     @property
     def state(self) -> ServerState:
@@ -96,10 +149,16 @@ class Server:
         self._sweep()
 
     async def _listen(self, listener: ListenerConfig) -> Listener:
-        factory = partial(Connection, self._state, self._dispatch[listener.name], listener.name)
+        name = listener.name
+        factory = partial(Connection, self._state, self._dispatch[name], name, self._sasl.get(name))
         accepting = listener in self._config.controller_listeners
         backlog = self._state.bounds.accept_backlog
         try:
+            if listener.security_protocol.is_tls:
+                arrive = self._arrive_tls(name, factory)
+                return await tls_listener.listen(
+                    arrive, listener.host or "", listener.port, backlog, accepting=accepting
+                )
             return await self._world.network.listen(
                 factory, listener.host or "", listener.port, backlog, accepting=accepting
             )
@@ -112,6 +171,20 @@ class Server:
                 ),
             ) from error
 
+    def _arrive_tls(self, name: str, factory: Callable[..., Connection]) -> tls_listener.Arrive:
+        """Return the function that takes the accepted sockets of a TLS listener."""
+        config = self._tls[name]
+        is_reserved = name in self._state.bounds.connections.reserved_listeners
+        handshakes = self.reserved_handshakes if is_reserved else self.handshakes
+
+        def make_protocol(arrival: Arrival) -> Connection:
+            return factory(tls=TlsOpening(arrival, config))
+
+        def arrive(accepted: socket.socket, address: str) -> None:
+            handshakes.arrive(accepted, address, name, config.contexts.context, make_protocol)
+
+        return arrive
+
     async def accept_clients(self) -> None:
         """Accept connections on the broker listeners. Before, the kernel refuses them, as if no
         node was running."""
@@ -123,6 +196,8 @@ class Server:
         takes longer."""
         self._close_listeners()
         self._state.stop()
+        await self.handshakes.stop()
+        await self.reserved_handshakes.stop()
         try:
             await asyncio.wait_for(self._state.quiet.wait(), within_s)
         except TimeoutError:
@@ -162,7 +237,9 @@ class Server:
 
     def _sweep(self) -> None:
         self._state.update_quotas()
-        self._state.quotas.close_excess(self._world.clock.monotonic())
+        now = self._world.clock.monotonic()
+        self._state.quotas.close_excess(now)
+        self._state.client_quotas.expire(int(now * 1000))
         self._sweep_next(list(self._state.connections))
 
     def _sweep_next(self, connections: list[Connection]) -> None:

@@ -19,9 +19,13 @@ from penstock.config.listeners import connection_overrides, listener_max_connect
 from penstock.config.node import NodeConfig
 from penstock.config.setting import InconsistentSettingsError, Setting
 from penstock.errors import InvariantBroken
+from penstock.handlers.audit_log import audit
+from penstock.handlers.authentication import AuthenticationCounts
 from penstock.node.delayed import ActionQueue
+from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.server.memory import Memory
 from penstock.server.quotas import ConnectionLimits, ConnectionQuotas
+from penstock.server.rare_lines import RareLines
 from penstock.server.request_measures import RequestMeasures
 from penstock.world import World
 
@@ -113,7 +117,8 @@ class Counters:
 class ServerState:
     """`waiting` counts the handlers that wait, including those of closed connections that have not
     ended yet. `settings` returns the settings of now, whose limits on connections replace those of
-    the bounds. `requests` counts requests by API; None if nobody asks for metrics."""
+    the bounds. `requests` counts requests by API; None if nobody asks for metrics.
+    `client_quotas` are those of users, client ids and addresses."""
 
     def __init__(
         self,
@@ -122,6 +127,7 @@ class ServerState:
         actions: ActionQueue,
         settings: Callable[[], Settings] | None = None,
         requests: RequestMeasures | None = None,
+        client_quotas: ClientQuotas | None = None,
     ) -> None:
         self.clock = world.clock
         self.offload = world.offload
@@ -132,11 +138,16 @@ class ServerState:
         self.watched_sockets: set[int] = set()
         self.shared_buffer = memoryview(bytearray(limits.READ_BYTES))
         self.connections: dict[Connection, None] = {}  # ordered
-        self.quotas = ConnectionQuotas(bounds.connections, world.network.max_descriptors())
+        self.client_quotas = ClientQuotas() if client_quotas is None else client_quotas
+        self.quotas = ConnectionQuotas(
+            bounds.connections, world.network.max_descriptors(), self.client_quotas.connections
+        )
         self.memory = Memory(bounds.max_node_inflight_bytes)
         self.reserved_memory = Memory(bounds.reserved_inflight_bytes)
         self._settings = settings
-        self._stalled_logged_at = -inf
+        self._stalled_logged_at = self._refused_logged_at = -inf
+        self._refusals = RareLines()
+        self.authentications = AuthenticationCounts()
         self.waiting = 0
         self.stopping = False
         self.failure: InvariantBroken | None = None
@@ -164,7 +175,9 @@ class ServerState:
     def admit(self, connection: Connection) -> bool:
         """Register a connection. Return False if there are too many, or the server stops."""
         self.update_quotas()
-        if self.stopping or not self.quotas.admit(connection, self.clock.monotonic()):
+        if self.stopping or not self.quotas.admit(
+            connection, self.clock.monotonic(), is_new=not connection.is_encrypted
+        ):
             return False
         self.connections[connection] = None
         self.counters.connections = len(self.connections)
@@ -178,6 +191,20 @@ class ServerState:
             return logging.DEBUG
         self._stalled_logged_at = now
         return logging.WARNING
+
+    def refused_level(self, now: float) -> int:
+        """Return the log level of a failed authentication, as `stalled_level`."""
+        if now - self._refused_logged_at < limits.REFUSALS_LOGGED_S:
+            return logging.DEBUG
+        self._refused_logged_at = now
+        return logging.WARNING
+
+    def audit_refusal(self, peer: str, listener_name: str, reason: str, now: float) -> None:
+        """Log a failed authentication to `penstock.audit`: one line per address and reason in a
+        minute. The reason has the mechanism and the user."""
+        note = self._refusals.note(peer.rpartition(":")[0], reason, now)
+        if note is not None:
+            audit.info("connection from %s on %s: %s%s", peer, listener_name, reason, note)
 
     def forget(self, connection: Connection) -> None:
         if connection in self.connections:

@@ -5,6 +5,9 @@ socket (`sendfile`). Small ranges are read, and leave with the bytes around them
 that are not in memory are read by a thread first, a piece at a time. Whatever the size of a range
 and the speed of its reader, at most one piece is in memory besides what the transport holds, and
 other connections have their turn after some megabytes.
+
+The bytes of an encrypted connection all go through its transport, which encrypts them. Ranges are
+read in smaller pieces, and other connections have their turn after each.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from penstock.limits import (
     SEND_BYTES_A_TURN,
     SEND_PIECE_BYTES,
     SMALL_RANGE_BYTES,
+    TLS_BYTES_A_TURN,
     WRITE_BUFFER_BYTES,
 )
 from penstock.protocol.schema import Records
@@ -63,9 +67,12 @@ class Writer:
         "_parts",
         "_parts_bytes",
         "_paused",
+        "_piece_bytes",
         "_ready",
         "_socket",
         "_transport",
+        "_turn",
+        "_turn_bytes",
         "written",
     )
 
@@ -95,6 +102,12 @@ class Writer:
         self._in_memory = 0
         self._loading: asyncio.Task[object] | None = None
         self._paused = False
+        encrypted = transport.get_extra_info("ssl_object") is not None
+        self._piece_bytes = TLS_BYTES_A_TURN if encrypted else SEND_PIECE_BYTES
+        # What an encrypted connection sends in one turn; None if it is not encrypted. Its next
+        # turn.
+        self._turn_bytes = TLS_BYTES_A_TURN if encrypted else None
+        self._turn: asyncio.Handle | None = None
         self.written = 0
 
     @property
@@ -119,9 +132,12 @@ class Writer:
         if len(parts) == 1 and not self._paused and not self._parts and isinstance(parts[0], bytes):
             self._bytes.append(parts[0])
             self._gathered += len(parts[0])
-            if self._gathered >= WRITE_BUFFER_BYTES:
+            if self._gathered < WRITE_BUFFER_BYTES:
+                return
+            if self._turn_bytes is None or self._gathered <= self._turn_bytes:
                 self.flush()
-            return
+                return
+            parts = []
         self._parts.extend(self._bytes)
         self._parts.extend(parts)
         self._parts_bytes += self._gathered + sum(
@@ -157,11 +173,16 @@ class Writer:
         self._socket.release()
         if self._loading is not None:
             self._loading.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
 
     def resume_parts(self) -> None:
         """Send what can be sent now."""
         try:
-            self._send_parts()
+            if self._turn_bytes is None:
+                self._send_parts()
+            else:
+                self._encrypt_parts(self._turn_bytes)
         except (OSError, ShortRange) as error:
             self._failed(error)
 
@@ -179,11 +200,40 @@ class Writer:
                 # The other connections have their turn.
                 self._socket.wait_writable()
 
+    def _encrypt_parts(self, turn_bytes: int) -> None:
+        """Send what one turn of the event loop has time to encrypt."""
+        turn_end = self.written + turn_bytes
+        while self._parts and not (
+            self._paused or self._turn or self._loading or self._transport.is_closing()
+        ):
+            if self.written >= turn_end:
+                self._turn = asyncio.get_running_loop().call_soon(self._next_turn)
+                return
+            ready = self._take_bytes()
+            if ready:
+                self._encrypt(ready, turn_end - self.written)
+            else:
+                self._send_range()
+
+    def _encrypt(self, ready: list[Buffer], most: int) -> None:
+        data = ready[0] if len(ready) == 1 else b"".join(ready)
+        if len(data) > most:
+            rest = memoryview(data)[most:]
+            self._parts.appendleft(rest)
+            self._parts_bytes += len(rest)
+            data = memoryview(data)[:most]
+        self.written += len(data)
+        self._transport.write(data)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        self._ready()
+
     def _take_bytes(self) -> list[Buffer]:
         """Take what can leave in one call: bytes and small ranges between them, up to a piece."""
         ready: list[Buffer] = []
         taken = 0
-        while self._parts and taken < SEND_PIECE_BYTES:
+        while self._parts and taken < self._piece_bytes:
             part = self._parts[0]
             data: Buffer | None = None
             if isinstance(part, bytes | bytearray | memoryview):
@@ -224,7 +274,8 @@ class Writer:
             self._parts[0] = data
             self._parts_bytes += len(data)
             return
-        length, position = min(len(part) - self._done, SEND_PIECE_BYTES), part.position + self._done
+        length = min(len(part) - self._done, self._piece_bytes)
+        position = part.position + self._done
         if self._in_memory < self._done + length:
             if not part.file.in_memory(length, position):
                 self._loading = asyncio.ensure_future(self._load(part.file, length, position))

@@ -15,7 +15,7 @@ import hmac
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.config.metrics_settings import (
     METRICS_MAX_TOPICS,
@@ -25,6 +25,7 @@ from penstock.config.metrics_settings import (
 from penstock.config.node import NodeConfig
 from penstock.config.quorum import Address
 from penstock.limits import (
+    ACCEPT_BACKLOG,
     MAX_SCRAPE_CONNECTIONS,
     MAX_SCRAPE_REQUEST_BYTES,
     MAX_SCRAPES,
@@ -36,6 +37,11 @@ from penstock.metrics.samples import CONTENT_TYPE, Samples, Source, page
 from penstock.metrics.turn import Turn
 from penstock.world import Listener, World
 
+if TYPE_CHECKING:
+    import ssl
+
+    from penstock.server.metrics.handshakes import Handshakes
+
 log = logging.getLogger(__name__)
 
 _PATHS = ("/", "/metrics")
@@ -44,7 +50,7 @@ _HEAD_END = b"\r\n\r\n"
 
 class MetricsListener:
     """`start` it. `sources` add the samples of each page, one after the other. `on_stop` releases
-    what they hold."""
+    what they hold. With `tls`, which returns the context of a new connection, it speaks https."""
 
     def __init__(
         self,
@@ -53,6 +59,7 @@ class MetricsListener:
         address: Address,
         sources: Sequence[Source],
         on_stop: Callable[[], None] = lambda: None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._world = world
         self._address = address
@@ -62,6 +69,8 @@ class MetricsListener:
         self._per_partition = config[METRICS_PER_PARTITION]
         self._max_series = config[METRICS_MAX_TOPICS]
         self._listener: Listener | None = None
+        self._tls = tls
+        self._handshakes: Handshakes | None = None
         # In the order in which they were accepted; a dict for its order.
         self._connections: dict[_Connection, None] = {}
         # Connections whose page is being collected or sent.
@@ -79,9 +88,7 @@ class MetricsListener:
         """Raises OSError, with advice, if the address cannot be bound."""
         address = self._address
         try:
-            self._listener = await self._world.network.listen(
-                lambda: _Connection(self), address.host, address.port
-            )
+            self._listener = await self._listen(address)
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -95,9 +102,25 @@ class MetricsListener:
                 address,
             )
 
+    async def _listen(self, address: Address) -> Listener:
+        if self._tls is None:
+            return await self._world.network.listen(
+                lambda: _Connection(self), address.host, address.port
+            )
+        # Imported on first use, so that a node without TLS starts quickly.
+        from penstock.server.metrics.handshakes import Handshakes
+        from penstock.server.tls import listener as tls_listener
+
+        self._handshakes = Handshakes(self._tls, lambda: _Connection(self))
+        return await tls_listener.listen(
+            self._handshakes.arrive, address.host, address.port, ACCEPT_BACKLOG, accepting=True
+        )
+
     def stop(self) -> None:
         if self._listener is not None:
             self._listener.close()
+        if self._handshakes is not None:
+            self._handshakes.stop()
         for connection in list(self._connections):
             connection.abort()
         self._on_stop()

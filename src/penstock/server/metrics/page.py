@@ -14,8 +14,10 @@ from penstock.node.metrics.lag import LagSource
 from penstock.node.metrics.memory import RoomBytes
 from penstock.node.metrics.partitions import PartitionSource
 from penstock.node.metrics.remote_offsets import RemoteOffsets
+from penstock.security.tls.reload import ReloadedContext
 from penstock.server.metrics.listener import MetricsListener
 from penstock.server.metrics.sources import ProcessSource, ServerSource
+from penstock.server.metrics.tls import TlsSource
 from penstock.server.server import Server
 from penstock.world import World
 
@@ -29,6 +31,7 @@ def metrics_listener(
     server: Server,
     broker: BrokerParts,
     controller: ControllerParts | None,
+    tls: ReloadedContext | None = None,
 ) -> MetricsListener | None:
     """Return the listener of penstock.metrics.listener, not started; None if it is not set."""
     address = config.metrics_listener
@@ -42,7 +45,8 @@ def metrics_listener(
         reads.close()
 
     sources = _sources(world, config, server, broker, controller, remote, reads)
-    return MetricsListener(world, config, address, sources, on_stop=close)
+    context = None if tls is None else tls.context
+    return MetricsListener(world, config, address, sources, on_stop=close, tls=context)
 
 
 def _sources(
@@ -69,6 +73,8 @@ def _sources(
         ),
         QuorumSource(world.clock, broker.quorum),
     ]
+    if server.tls:
+        sources.append(TlsSource(server.tls, server.handshakes, server.reserved_handshakes))
     if controller is not None:
         sources.append(ControllerSource(controller.quorum, controller.controller))
     if config.is_broker:
@@ -83,7 +89,7 @@ def _sources(
 
 
 class _InfoSource:
-    """The identity of the node, its clock, and its open log files."""
+    """The identity of the node, its clock, its open log files, and its authorizer."""
 
     def __init__(self, reads: Reads, config: NodeConfig, broker: BrokerParts) -> None:
         roles = [
@@ -99,6 +105,7 @@ class _InfoSource:
         self._version = _UNKNOWN
         self._replicas = broker.replicas
         self._clock = broker.clock
+        self._authorizer = broker.authorizer
 
     async def __call__(self, samples: Samples, _turn: Turn) -> None:
         samples.add(names.CLOCK, self._clock.now_ms() / 1000)
@@ -108,6 +115,9 @@ class _InfoSource:
             self._version = found.get(name, _UNKNOWN)
         samples.add(names.NODE_INFO, 1, *self._labels, self._version)
         samples.add(names.OPEN_LOG_FILES, len(self._replicas.store.open_files))
+        if self._authorizer is not None:
+            samples.add(names.AUTHORIZATIONS_DENIED, self._authorizer.denied)
+            samples.add(names.ACLS, self._authorizer.acl_count)
 
 
 def _version() -> str:

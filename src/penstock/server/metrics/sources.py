@@ -52,10 +52,11 @@ class ServerSource:
         add = samples.add
         for api in APIS:
             measures = self._state.requests.of(api.key)
-            total = measures.total()
-            if not total.count:
+            count = measures.count
+            if not count:
                 continue
-            add(names.REQUESTS, total.count, api.name)
+            total = measures.total()
+            add(names.REQUESTS, count, api.name)
             add(names.REQUEST_QUEUE_SECONDS, measures.queue_s, api.name)
             add(names.REQUEST_LOCAL_SECONDS, measures.local_s, api.name)
             add(names.REQUEST_REMOTE_SECONDS, measures.remote_s, api.name)
@@ -81,6 +82,17 @@ class ServerSource:
             ("memory", state.memory.evicted + state.reserved_memory.evicted),
         ):
             add(names.CONNECTIONS_CLOSED, count, reason)
+        counts = state.authentications
+        for outcome, count in (
+            ("successful", counts.successful),
+            ("failed", counts.failed),
+            ("successful_again", counts.successful_again),
+            ("failed_again", counts.failed_again),
+        ):
+            add(names.AUTHENTICATIONS, count, outcome)
+        for quota in state.client_quotas.all:
+            add(names.THROTTLED_REQUESTS, quota.counts.throttled, quota.key)
+            add(names.THROTTLE_SECONDS, quota.counts.throttled_ms / 1000, quota.key)
         add(names.CONNECTION_PAUSES, counters.connection_pauses)
         add(names.NETWORK_RECEIVED, counters.bytes_in)
         add(names.NETWORK_SENT, counters.bytes_out)

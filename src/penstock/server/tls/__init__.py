@@ -1,0 +1,1 @@
+"""TLS listeners: accepting, the line of handshakes, principals of client certificates."""
