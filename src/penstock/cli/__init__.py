@@ -51,6 +51,21 @@ COMMANDS: dict[str, dict[str, str]] = {
         "reset-offsets": "groups:reset_offsets_command",
         "delete": "groups:delete_command",
     },
+    "acls": {
+        "list": "acls:list_command",
+        "create": "acls:create_command",
+        "delete": "acls:delete_command",
+    },
+    "quotas": {
+        "list": "quotas:list_command",
+        "set": "quotas:set_command",
+        "remove": "quotas:remove_command",
+    },
+    "users": {
+        "list": "users:list_command",
+        "set": "users:set_command",
+        "remove": "users:remove_command",
+    },
     "transactions": {
         "list": "transactions:list_command",
         "describe": "transactions:describe_command",
@@ -86,6 +101,9 @@ NOUNS = {
     "quorum": "Describe and change the controller quorum.",
     "topics": "Create, describe, alter and delete topics.",
     "groups": "Describe consumer groups, their lag and offsets.",
+    "acls": "List, create and delete access control entries.",
+    "quotas": "List, set and remove quotas of users, clients and addresses.",
+    "users": "List, set and remove the SCRAM credentials of users.",
     "transactions": "List, describe, end and abort transactions.",
     "pipeline": "Run data pipelines on Spark.",
     "log": "Inspect the files of a log.",

@@ -85,9 +85,13 @@ def drain_command(
     """
     names = " ".join(map(str, ids))
 
-    async def work(client: Client) -> None:
+    async def work(client: Client) -> bool:
+        """Return True if no other broker is live."""
         await _check_registered(client, ids)
+        is_last = await _is_last(client, ids)
         if not dry_run:
+            if is_last:
+                await _check_empty(client, ids)
             await _cordon(client, ids)
         view, plan = await _plan(client, ids)
         if as_json:
@@ -96,13 +100,19 @@ def drain_command(
             plan_tables.print_plan(view, plan)
         if not dry_run:
             await _drain(client, ids, view, plan, throttle, concurrent)
+        return is_last
 
-    with_client("brokers drain", bootstrap_server, work)
-    if not dry_run and not as_json:
+    is_last = with_client("brokers drain", bootstrap_server, work)
+    if dry_run or as_json:
+        return
+    drained = f"Drained: brokers {names} have no replicas and get no new ones."
+    if is_last:
         print(
-            f"Drained: brokers {names} have no replicas and get no new ones. It is safe to stop "
-            f"them; then run `penstock brokers remove {names}`."
+            f"{drained} But no other broker is live: when they stop, the cluster serves nobody, "
+            "and no topic can be created. Start another broker first."
         )
+    else:
+        print(f"{drained} It is safe to stop them; then run `penstock brokers remove {names}`.")
 
 
 def undrain_command(ids: Ids, bootstrap_server: BootstrapServer = LOCAL) -> None:
@@ -193,6 +203,27 @@ async def _holding(client: Client, ids: Collection[int]) -> dict[int, int]:
                 if replica in holding:
                     holding[replica] += 1
     return holding
+
+
+async def _is_last(client: Client, ids: Collection[int]) -> bool:
+    """Return True if no other broker is live."""
+    live = {broker.id for broker in (await client.admin.describe_cluster()).brokers}
+    return not live - set(ids)
+
+
+async def _check_empty(client: Client, ids: Collection[int]) -> None:
+    """Raise CommandFailed if the last brokers have replicas, before anything is changed."""
+    count = sum(
+        not set(ids).isdisjoint(partition.replicas)
+        for topic in await client.admin.describe_topics()
+        for partition in topic.partitions
+    )
+    if count:
+        raise CommandFailed(
+            f"no broker but {', '.join(map(str, sorted(ids)))} is live: their replicas have no "
+            f"place to go, and {count:,} partitions will be offline when they stop. Start "
+            "another broker first. Nothing was changed"
+        )
 
 
 async def _check_registered(client: Client, ids: Collection[int]) -> None:

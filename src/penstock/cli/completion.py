@@ -7,6 +7,7 @@ not answer soon has none, and nothing is printed.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -60,24 +61,36 @@ def _complete(
 ) -> list[str]:
     import asyncio
 
+    from penstock.cli.cluster.directory import local_servers
     from penstock.cli.profiles import ProfileError, bootstrap_of
+    from penstock.cli.session import CommandFailed, Servers, read_client_settings, security_of
     from penstock.client.client import Client
     from penstock.world import World
     from penstock.world.real import run
 
+    def servers() -> str:
+        given: str | None = ctx.params.get("bootstrap_server")
+        named = None if given == LOCAL else given
+        if (config := ctx.params.get("command_config")) is not None:
+            settings = read_client_settings(Path(config))
+            return Servers(named or settings.get("bootstrap.servers") or LOCAL, settings)
+        profile, directory = ctx.params.get("profile"), ctx.params.get("directory")
+        by_profile = bootstrap_of(profile) if named is None and directory is None else None
+        return by_profile or local_servers(directory, named) or named or LOCAL
+
     async def ask(world: World) -> Iterable[str]:
-        given = ctx.params.get("bootstrap_server")
-        if given in (None, LOCAL):
-            given = bootstrap_of(ctx.params.get("profile")) or LOCAL
+        given = servers()
         async with (
             asyncio.timeout(_TIMEOUT_S),
-            Client(world, given, request_timeout_s=_TIMEOUT_S) as client,
+            Client(
+                world, given, request_timeout_s=_TIMEOUT_S, security=security_of(given)
+            ) as client,
         ):
             return await names(client)
 
     try:
         return _starting(run(ask), incomplete)
-    except (KafkaError, ProfileError, TimeoutError, ValueError):
+    except (KafkaError, ProfileError, CommandFailed, TimeoutError, ValueError):
         return []
 
 

@@ -33,6 +33,37 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "quorum describe": ("penstock quorum describe", "penstock quorum describe --replication"),
     "quorum add": ("penstock quorum add -c controller.properties --dry-run",),
     "quorum remove": ("penstock quorum remove 3 --dry-run", "penstock quorum remove 3 --yes"),
+    "acls list": (
+        "penstock acls list",
+        "penstock acls list --topic orders --matching --json",
+        "penstock acls list --principal User:alice",
+    ),
+    "acls create": (
+        "penstock acls create User:alice --operation read --topic orders --group billing",
+        "penstock acls create User:bob --operation write --topic team- --prefixed",
+        "penstock acls create User:eve --deny --operation all --cluster",
+    ),
+    "users list": ("penstock users list", "penstock users list --dir penstock-data --json"),
+    "users set": (
+        "penstock users set alice",
+        "penstock users set alice --password-file alice.txt",
+        "penstock users set alice --password-env ALICE_PASSWORD --mechanism SCRAM-SHA-256",
+    ),
+    "users remove": ("penstock users remove alice", "penstock users remove alice --yes"),
+    "acls delete": (
+        "penstock acls delete --principal User:alice --topic orders",
+        "penstock acls delete --principal User:alice --yes",
+    ),
+    "quotas list": ("penstock quotas list", "penstock quotas list --user alice --json"),
+    "quotas set": (
+        "penstock quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152",
+        "penstock quotas set --default-user --client-id etl request_percentage=50",
+        "penstock quotas set --default-ip connection_creation_rate=10",
+    ),
+    "quotas remove": (
+        "penstock quotas remove --user alice producer_byte_rate",
+        "penstock quotas remove --default-ip --yes",
+    ),
     "elect-leaders": (
         "penstock elect-leaders",
         "penstock elect-leaders --topic orders --partition 0",

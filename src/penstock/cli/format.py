@@ -2,8 +2,8 @@
 
 Every log directory, including the metadata log's, gets a meta.properties with the cluster id, the
 node id and a directory id. A controller without controller.quorum.voters also gets the first voters
-of its quorum (KIP-853). Unlike Kafka, no bootstrap.checkpoint with initial metadata records is
-written.
+of its quorum (KIP-853). With --add-scram the metadata log directory gets a bootstrap.checkpoint
+with the credentials, which a new cluster begins with. Unlike Kafka, no other records are in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.config.node import ConfigError, read_node_config
-from penstock.node.broker.formatting import FormatError, format_directories
+from penstock.node.broker.formatting import FormatError, format_directories, scram_credentials
 from penstock.node.quorum.initial_voters import InitialVotersError, choose_initial_voters
 
 
@@ -45,6 +45,15 @@ def format_command(
             help="This controller joins a quorum that exists.",
         ),
     ] = False,
+    add_scram: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-scram",
+            "-S",
+            help="A SCRAM credential of a new cluster, as "
+            "'SCRAM-SHA-256=[name=alice,password=...]'. Give it to all controllers.",
+        ),
+    ] = None,
     ignore_formatted: Annotated[
         bool,
         typer.Option(
@@ -68,14 +77,16 @@ def format_command(
             initial_controllers=initial_controllers,
             none=no_initial_controllers,
         )
+        rng = RealRng()
         format_directories(
             disk,
-            RealRng(),
+            rng,
             node,
             cluster_id,
             ignore_formatted=ignore_formatted,
             say=typer.echo,
             quorum=quorum,
+            credentials=scram_credentials(add_scram or (), rng),
         )
     except ConfigError as error:
         _warn(error.warnings)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 _BOOTSTRAP, _PROFILE, _CONTEXT = "bootstrap_server", "profile", "context"
+_CONFIG, _DIRECTORY = "command_config", "directory"
 
 
 class Option(NamedTuple):
@@ -25,6 +27,8 @@ class Option(NamedTuple):
     metavar: str | None = None
     min: int | None = None
     max: int | None = None
+    # An option without a value, which sets True.
+    is_flag: bool = False
 
 
 class Argument(NamedTuple):
@@ -58,6 +62,9 @@ def plain_arguments(command: Callable[..., None], words: Sequence[str]) -> dict[
         for word in rest:
             if word.startswith("-"):
                 name, option = options[word]
+                if option.is_flag:
+                    arguments[name] = True
+                    continue
                 value = _read_bounded(option, next(rest))
                 arguments[name] = [*arguments.get(name, ()), value] if option.many else value
             else:
@@ -79,23 +86,34 @@ def _read_bounded(option: Option, word: str) -> Any:
 
 def for_typer(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with its options declared as typer's. A command with --bootstrap-server
-    also gets --profile."""
+    also gets --profile, --command-config and --dir."""
     hints = dict(_typer_hints(command))
+    has_directory = _DIRECTORY in hints
     parameters = [
         parameter.replace(annotation=hints[name])
         for name, parameter in signature(command).parameters.items()
     ]
     if _BOOTSTRAP in hints:
         added = _profile_hints()
-        hints |= added
+        hints = {**added, **hints}
         parameters += [
             Parameter(_PROFILE, Parameter.KEYWORD_ONLY, default=None, annotation=added[_PROFILE]),
+            Parameter(_CONFIG, Parameter.KEYWORD_ONLY, default=None, annotation=added[_CONFIG]),
             Parameter(_CONTEXT, Parameter.KEYWORD_ONLY, annotation=added[_CONTEXT]),
         ]
+        if not has_directory:
+            parameters.append(
+                Parameter(
+                    _DIRECTORY, Parameter.KEYWORD_ONLY, default=None, annotation=added[_DIRECTORY]
+                )
+            )
 
     def declared(**arguments: Any) -> None:
         if _BOOTSTRAP in arguments:
-            _choose_cluster(arguments, arguments.pop(_CONTEXT), arguments.pop(_PROFILE))
+            context, profile = arguments.pop(_CONTEXT), arguments.pop(_PROFILE)
+            directory = arguments[_DIRECTORY] if has_directory else arguments.pop(_DIRECTORY)
+            config = arguments.pop(_CONFIG)
+            _choose_cluster(arguments, context, profile, config, directory)
         command(**arguments)
 
     declared.__doc__, declared.__annotations__ = command.__doc__, hints
@@ -114,21 +132,58 @@ def _profile_hints() -> dict[str, Any]:
         help="A cluster of penstock profile. --bootstrap-server takes precedence.",
         autocompletion=complete_profiles,
     )
-    return {_PROFILE: Annotated[str | None, option], _CONTEXT: typer.Context}
+    config = typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="A client's properties file with security.protocol, sasl.* and ssl.*, and perhaps "
+        "bootstrap.servers.",
+    )
+    directory = typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="The directory of penstock up: its brokers and, of a secure cluster, its "
+        "client.properties. Default: penstock-data, if it has a secure cluster.",
+    )
+    return {
+        _PROFILE: Annotated[str | None, option],
+        _CONFIG: Annotated[Path | None, config],
+        _DIRECTORY: Annotated[Path | None, directory],
+        _CONTEXT: typer.Context,
+    }
 
 
-def _choose_cluster(arguments: dict[str, Any], context: Any, profile: str | None) -> None:
-    """Replace the default of --bootstrap-server by the servers of a profile."""
+def _choose_cluster(
+    arguments: dict[str, Any],
+    context: Any,
+    profile: str | None,
+    config: Path | None,
+    directory: Path | None,
+) -> None:
+    """Replace the default of --bootstrap-server by the servers of a profile, of --command-config or
+    of --dir, and add the settings of the client."""
+    from penstock.cli.cluster.directory import DirectoryError, local_servers
     from penstock.cli.profiles import ProfileError, bootstrap_of
-    from penstock.cli.session import fail
+    from penstock.cli.session import CommandFailed, Servers, fail, read_client_settings
 
-    source = context.get_parameter_source(_BOOTSTRAP)
+    is_default = context.get_parameter_source(_BOOTSTRAP).name == "DEFAULT"
     # The directory of penstock up names its brokers.
-    if source.name != "DEFAULT" or (profile is None and arguments.get("directory") is not None):
-        return
+    by_profile = is_default and (profile is not None or directory is None)
     try:
-        arguments[_BOOTSTRAP] = bootstrap_of(profile) or arguments[_BOOTSTRAP]
-    except ProfileError as error:
+        if config is not None:
+            settings = read_client_settings(config)
+            servers = settings.get("bootstrap.servers") if is_default and not profile else None
+            if by_profile and servers is None:
+                servers = bootstrap_of(profile)
+            if is_default and servers is None and directory is not None:
+                servers = local_servers(directory, None)
+            servers = servers or arguments[_BOOTSTRAP]
+            arguments[_BOOTSTRAP] = None if servers is None else Servers(servers, settings)
+        elif by_profile and (servers := bootstrap_of(profile)):
+            arguments[_BOOTSTRAP] = servers
+        elif profile is None and _DIRECTORY not in arguments:
+            given = None if is_default else arguments[_BOOTSTRAP]
+            arguments[_BOOTSTRAP] = local_servers(directory, given) or arguments[_BOOTSTRAP]
+    except (ProfileError, CommandFailed, DirectoryError) as error:
         fail(context.command_path.partition(" ")[2], str(error))
 
 

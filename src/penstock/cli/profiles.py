@@ -19,12 +19,11 @@ import typer
 
 from penstock.cli.completion import complete_profiles
 from penstock.cli.output import AsJson, print_json, print_table
-from penstock.cli.session import fail
+from penstock.cli.session import CommandFailed, Servers, fail, read_client_settings
 from penstock.limits import MAX_PROFILE_NAME, MAX_PROFILES_BYTES
 
 ENVIRONMENT = "PENSTOCK_PROFILE"
 _BOOTSTRAP = "bootstrap.servers"
-_SECURITY, _PLAINTEXT = "security.protocol", "PLAINTEXT"
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_PROFILE_NAME - 1}}}")
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
@@ -62,14 +61,20 @@ class Profiles:
 
 def bootstrap_of(name: str | None) -> str | None:
     """Return the bootstrap servers of a profile or, without a name, of the one that the environment
-    or `penstock profile use` chooses. None if no profile is chosen."""
+    or `penstock profile use` chooses. They have the settings of its properties file, if it has one.
+    None if no profile is chosen."""
     chosen = name or os.environ.get(ENVIRONMENT)
     path = profiles_path()
     if not chosen and not path.exists():
         return None
     profiles = load(path)
     chosen = chosen or profiles.in_use
-    return None if chosen is None else profiles.find(chosen).bootstrap_server
+    if chosen is None:
+        return None
+    profile = profiles.find(chosen)
+    if profile.config is None:
+        return profile.bootstrap_server
+    return Servers(profile.bootstrap_server, _read_settings(Path(profile.config)))
 
 
 def profiles_path() -> Path:
@@ -238,21 +243,14 @@ def remove_command(name: Name) -> None:
 
 def _read_servers(config: Path) -> str:
     """Return bootstrap.servers of a client's properties file."""
-    from penstock.config.properties import PropertiesError, decode_properties
+    return _read_settings(config).get(_BOOTSTRAP, "")
 
+
+def _read_settings(config: Path) -> dict[str, str]:
     try:
-        entries = decode_properties(config.read_bytes(), str(config)).entries
-    except PropertiesError as error:
+        return read_client_settings(config)
+    except CommandFailed as error:
         raise ProfileError(str(error)) from error
-    except OSError as error:
-        raise ProfileError(f"cannot read {config}: {error.strerror or error}") from error
-    security = entries.get(_SECURITY)
-    if security is not None and security.value != _PLAINTEXT:
-        raise ProfileError(
-            f"{security.where}: {_SECURITY}={security.value} is not supported: penstock connects "
-            f"to {_PLAINTEXT} listeners only"
-        )
-    return entries[_BOOTSTRAP].value if _BOOTSTRAP in entries else ""
 
 
 def _check_servers(servers: str) -> None:

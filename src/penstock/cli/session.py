@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from penstock.client.servers import Servers, security_of
 from penstock.errors import KafkaError
 from penstock.health.wording import printable
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.client.client import Client
 
 T = TypeVar("T")
+
+__all__ = ["Servers", "security_of"]
 
 INTERRUPTED = 130
 
@@ -36,6 +40,19 @@ BootstrapController = Annotated[
     ),
 ]
 LOCAL = "localhost:9092"
+
+
+def read_client_settings(file: Path) -> dict[str, str]:
+    """Return the settings of a client's properties file. Raises CommandFailed, without values."""
+    from penstock.config.properties import PropertiesError, decode_properties
+
+    try:
+        entries = decode_properties(file.read_bytes(), str(file)).entries
+    except PropertiesError as error:
+        raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {file}: {error.strerror or error}") from error
+    return {name: entry.value for name, entry in entries.items()}
 
 
 class CommandFailed(Exception):
@@ -69,6 +86,7 @@ def with_client(
                 request_timeout_s=request_timeout_s,
                 api_timeout_s=api_timeout_s,
                 controllers=controllers is not None,
+                security=security_of(bootstrap),
             )
         except ValueError as error:
             raise CommandFailed(str(error)) from error

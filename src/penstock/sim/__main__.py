@@ -1,14 +1,14 @@
-"""python -m penstock.sim [--cluster | --transactions | --reassignments | --quorum | --explore]
-                         [--seeds N | --seconds S | --seed X]
+"""python -m penstock.sim [--cluster | --transactions | --reassignments | --acls | --quorum
+                         | --explore] [--seeds N | --seconds S | --seed X]
 
 Runs fresh seeds of clusters, of clusters with transactional clients, of clusters whose partitions
-move between brokers, of quorums and of the explorers, or of one of these kinds, or repeats one
-seed. Exits with status 1 if a rule of
-docs/INVARIANTS.md does not hold.
+move between brokers, of clusters with access control, of quorums and of the explorers, or of one of
+these kinds, or repeats one seed. Exits with status 1 if a rule of docs/INVARIANTS.md does not
+hold.
 
 For each cluster seed, which also runs a log store and a broker, there is one with transactions, one
-with reassignments, and several quorum seeds and walks of each explorer; with one kind, --seeds is
-the number of its seeds.
+with reassignments, one with access control, and several quorum seeds and walks of each explorer;
+with one kind, --seeds is the number of its seeds.
 
 When a fresh seed fails: fix the bug, then add the seed to REGRESSIONS in tests/sim/seeds.py.
 """
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from penstock.sim.results import Results
 from penstock.sim.runs import (
+    ACLS,
     CLUSTER,
     QUORUM,
     REASSIGNMENTS,
@@ -49,6 +50,7 @@ def main() -> int:
         action="store_true",
         help="run clusters whose partitions move between brokers only",
     )
+    only.add_argument("--acls", action="store_true", help="run clusters with access control only")
     only.add_argument("--quorum", action="store_true", help="run quorums only")
     only.add_argument(
         "--explore", nargs="?", const="", choices=("", *WALKS), help="run explorers, or one, only"
@@ -78,11 +80,13 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
         return (TRANSACTIONS,)
     if options.reassignments:
         return (REASSIGNMENTS,)
+    if options.acls:
+        return (ACLS,)
     if options.quorum:
         return (QUORUM,)
     if options.explore is not None:
         return (WALKS[options.explore],) if options.explore else tuple(WALKS.values())
-    return (CLUSTER, TRANSACTIONS, REASSIGNMENTS, QUORUM, *WALKS.values())
+    return (CLUSTER, TRANSACTIONS, REASSIGNMENTS, ACLS, QUORUM, *WALKS.values())
 
 
 def _repeat(kinds: Sequence[Kind], seed: int) -> int:

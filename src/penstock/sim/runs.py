@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.sim.broker import run_broker
-from penstock.sim.cluster.run import run_cluster, run_reassignments, run_transactions
+from penstock.sim.cluster.run import run_acls, run_cluster, run_reassignments, run_transactions
 from penstock.sim.explore import EXPLORERS
 from penstock.sim.explore.walk import Explorer, explore
 from penstock.sim.harness import InvariantViolated, quiet
@@ -60,6 +60,7 @@ def _run_walk(explorer: Explorer, seed: int) -> RunReport:
 CLUSTER = Kind("cluster", _run_node_and_cluster)
 TRANSACTIONS = Kind("transactions", run_transactions)
 REASSIGNMENTS = Kind("reassignments", run_reassignments)
+ACLS = Kind("acls", run_acls)
 QUORUM = Kind("quorum", run_quorum, seeds=7, batch=7)
 # Names as --explore takes them.
 WALKS = {

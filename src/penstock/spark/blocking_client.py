@@ -103,6 +103,7 @@ class BlockingClient:
             client_id=options.client_id,
             request_timeout_s=options.request_timeout_s,
             api_timeout_s=options.api_timeout_s,
+            security=dict(options.security),
         )
         try:
             await self._open(client)

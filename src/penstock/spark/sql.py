@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from penstock.client.client import Client
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.errors import spark_reason
-from penstock.spark.options import source_options
+from penstock.spark.options import broker_options, source_options
 from penstock.spark.options.source import FILTERED_READ_ONCE
 from penstock.spark.source.batch import read_range
 from penstock.spark.source.offset_reader import read_snapshot
@@ -207,4 +207,4 @@ def _json_object(value: bytes) -> str | None:
 
 
 def _options(bootstrap_servers: str, topic: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
+    return {**broker_options(bootstrap_servers), "subscribe": topic}

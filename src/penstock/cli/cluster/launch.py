@@ -10,14 +10,23 @@ from pathlib import Path
 
 from penstock.cli.cluster import control, layout
 from penstock.cli.cluster.layout import HOST, PROPERTIES, Layout, NodeLayout
+from penstock.cli.cluster.securing import (
+    announce_with,
+    open_secrets,
+    secured_settings,
+    write_client_files,
+)
 from penstock.cli.cluster.supervisor import Supervisor
-from penstock.cli.cluster.up import announce, serve_node
+from penstock.cli.cluster.up import serve_node
 from penstock.client.client import Client
 from penstock.config.node import NodeConfig, read_node_config
 from penstock.errors import KafkaError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, load
 from penstock.ids import uuid_text
-from penstock.node.broker.formatting import format_directories
+from penstock.node.broker.formatting import first_records, format_directories
+from penstock.security.setup.cluster import ClusterSecrets
+from penstock.security.tls.node import NodeTls
+from penstock.start import link_worlds
 from penstock.world import World
 from penstock.world.real import RealDisk, RealRng, run
 
@@ -34,6 +43,7 @@ def run_cluster(
     port: int | None,
     racks: Sequence[str],
     settings: Mapping[str, str],
+    secure: bool = False,
 ) -> str | None:
     """Run the directory's cluster until SIGTERM or SIGINT; create it at the first start.
 
@@ -42,19 +52,27 @@ def run_cluster(
     directory.mkdir(parents=True, exist_ok=True)
     control.lock(directory)
     cluster = layout.load(directory)
+    secrets = open_secrets(directory, is_new=cluster is None, wanted=secure)
     if cluster is None:
         first_port = layout.DEFAULT_PORT if port is None else port
         cluster = layout.plan(
-            uuid_text(RealRng().uuid()), brokers or 1, controllers, first_port, racks, settings
+            uuid_text(RealRng().uuid()),
+            brokers or 1,
+            controllers,
+            first_port,
+            racks,
+            settings,
+            secure=secure,
         )
         for node in cluster.nodes:
             # Validate before saving, so that invalid settings leave no layout behind.
-            _config_of(cluster, node, directory / str(node.id))
+            home = directory / str(node.id)
+            _config_of(cluster, node, home, secured_settings(secrets, home, node.id))
         layout.save(directory, cluster)
     else:
         layout.check_same(cluster, directory, brokers, controllers, port, racks)
     for node in cluster.nodes:
-        _prepare(cluster, node, directory, settings)
+        _prepare(cluster, node, directory, settings, secrets)
     # Load the handlers before forking, so that the nodes share their memory. Freezing keeps the
     # nodes' garbage collectors from touching, and thereby copying, shared pages.
     for served in (SERVED, CONTROLLER_SERVED):
@@ -64,20 +82,27 @@ def run_cluster(
 
     def add_broker(old: Layout) -> Layout:
         new = layout.with_broker(old)
-        _prepare(new, new.nodes[-1], directory, {})
+        _prepare(new, new.nodes[-1], directory, {}, secrets)
+        write_client_files(directory, secrets, new.bootstrap)
         return new
 
     return Supervisor(
         directory,
         cluster,
         serve_node,
-        probe=lambda: _probe(cluster),
-        announce=lambda: announce(cluster.bootstrap),
+        probe=lambda: _probe(cluster, directory),
+        announce=lambda: announce_with(directory, secrets, cluster.bootstrap),
         add_broker=add_broker,
     ).run()
 
 
-def _prepare(cluster: Layout, node: NodeLayout, directory: Path, given: Mapping[str, str]) -> None:
+def _prepare(
+    cluster: Layout,
+    node: NodeLayout,
+    directory: Path,
+    given: Mapping[str, str],
+    secrets: ClusterSecrets | None,
+) -> None:
     """Format a new node's directories and write its server.properties.
 
     A node is formatted once: a node that lost its data must not rejoin as if it had not (rule
@@ -85,12 +110,13 @@ def _prepare(cluster: Layout, node: NodeLayout, directory: Path, given: Mapping[
     """
     home = directory / str(node.id)
     file = home / PROPERTIES
+    security = secured_settings(secrets, home, node.id)
     if file.exists():
         properties = layout.properties_of(cluster, node, home, given)
         layout.check_properties(file, {name: properties[name] for name in given})
         return
     home.mkdir(parents=True, exist_ok=True)
-    text, config = _config_of(cluster, node, home)
+    text, config = _config_of(cluster, node, home, security)
     format_directories(
         RealDisk(),
         RealRng(),
@@ -98,22 +124,32 @@ def _prepare(cluster: Layout, node: NodeLayout, directory: Path, given: Mapping[
         cluster.cluster_id,
         ignore_formatted=True,
         say=lambda _line: None,
+        **first_records(secrets, RealRng()),
     )
-    layout.replace_file(file, text)
+    layout.replace_file(file, text, is_secret=secrets is not None)
 
 
-def _config_of(cluster: Layout, node: NodeLayout, home: Path) -> tuple[str, NodeConfig]:
+def _config_of(
+    cluster: Layout, node: NodeLayout, home: Path, security: Mapping[str, str]
+) -> tuple[str, NodeConfig]:
     """Return server.properties as text and parsed. Raises ConfigError with all problems."""
-    text = "".join(
-        f"{name}={value}\n" for name, value in layout.properties_of(cluster, node, home).items()
-    )
+    properties = layout.properties_of(cluster, node, home, security=security)
+    text = "".join(f"{name}={value}\n" for name, value in properties.items())
     return text, read_node_config(text.encode(), str(home / PROPERTIES))
 
 
-def _probe(cluster: Layout) -> int:
-    """Wait until the cluster is ready; return the exit code of the probe process."""
+def _probe(cluster: Layout, directory: Path) -> int:
+    """Wait until the cluster is ready; return the exit code of the probe process. It connects as
+    brokers connect to each other, with their certificate and login."""
+    file = directory / str(cluster.brokers[0].id) / PROPERTIES
+    config = read_node_config(file.read_bytes(), str(file))
+
+    async def wait(world: World) -> None:
+        _controllers, to_brokers = link_worlds(NodeTls(world, config), config)
+        await wait_ready(to_brokers, cluster)
+
     try:
-        run(lambda world: wait_ready(world, cluster))
+        run(wait)
     except (KafkaError, TimeoutError) as error:
         print(
             f"penstock up: the cluster did not become ready within {READY_TIMEOUT_S:.0f} s: "

@@ -7,6 +7,7 @@ a node's settings, data and log. Knows nothing about processes.
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 from collections.abc import Collection, Mapping, Sequence
@@ -23,6 +24,12 @@ DEFAULT_PORT = 9092
 # The port at which Prometheus's exporters for Kafka listen by convention.
 DEFAULT_METRICS_PORT = 9404
 METRICS = "penstock.metrics.listener"
+METRICS_TOKEN = "penstock.metrics.token"
+# The listener of a secure cluster, and the file of its secrets (`security.setup.cluster`).
+SECURE_LISTENER = "SASL_SSL"
+SECRETS_FILE = "secure.json"
+CLIENT_PROPERTIES = "client.properties"
+LIBRDKAFKA_PROPERTIES = "librdkafka.properties"
 FIRST_CONTROLLER = 101
 # Below the kernel's ephemeral ports: an outgoing connection could use one while its node is down.
 _FREE_PORTS = range(16_384, 32_768)
@@ -69,6 +76,8 @@ class Layout:
     racks: tuple[str, ...]
     settings: Mapping[str, str]
     nodes: tuple[NodeLayout, ...] = field(default_factory=tuple)
+    # Whether the directory has the secrets of `penstock up --secure`.
+    secure: bool = False
 
     @property
     def brokers(self) -> tuple[NodeLayout, ...]:
@@ -99,6 +108,8 @@ def plan(
     port: int,
     racks: Sequence[str],
     settings: Mapping[str, str],
+    *,
+    secure: bool = False,
 ) -> Layout:
     """Return the layout of a new cluster. Port 0 chooses free ports, which the brokers keep."""
     check_settings(settings)
@@ -130,7 +141,7 @@ def plan(
             NodeLayout(node_id, ("controller",), None, next(controller_ports), next(metrics_ports))
             for node_id in range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers)
         ]
-    return Layout(cluster_id, tuple(racks), dict(settings), tuple(nodes))
+    return Layout(cluster_id, tuple(racks), dict(settings), tuple(nodes), secure)
 
 
 def with_broker(layout: Layout) -> Layout:
@@ -182,15 +193,23 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def properties_of(
-    layout: Layout, node: NodeLayout, home: Path, given: Mapping[str, str] | None = None
+    layout: Layout,
+    node: NodeLayout,
+    home: Path,
+    given: Mapping[str, str] | None = None,
+    security: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return a node's server.properties; `given` settings override the layout's."""
+    """Return a node's server.properties; `given` settings override the layout's, and these those of
+    `security`."""
     voters = ",".join(
         f"{voter.id}@{HOST}:{voter.controller_port}"
         for voter in layout.nodes
         if voter.controller_port
     )
-    ports = {"PLAINTEXT": node.broker_port, "CONTROLLER": node.controller_port}
+    ports = {
+        SECURE_LISTENER if layout.secure else "PLAINTEXT": node.broker_port,
+        "CONTROLLER": node.controller_port,
+    }
     values = {
         "process.roles": ",".join(node.roles),
         "node.id": str(node.id),
@@ -201,7 +220,8 @@ def properties_of(
         **_internal_topics(len(layout.brokers)),
         "transaction.two.phase.commit.enable": "true",
         "group.initial.rebalance.delay.ms": "0",
-        METRICS: f"http://{HOST}:{node.metrics_port}" if node.metrics_port else "",
+        METRICS: metrics_url(node.metrics_port, secure=layout.secure),
+        **(security or {}),
         **layout.settings,
         **(given or {}),
     }
@@ -211,6 +231,10 @@ def properties_of(
         if name in values:
             values[name] = ",".join(str(home / path.strip()) for path in values[name].split(","))
     return values
+
+
+def metrics_url(port: int | None, *, secure: bool) -> str:
+    return f"http{'s' if secure else ''}://{HOST}:{port}" if port else ""
 
 
 def _internal_topics(brokers: int) -> dict[str, str]:
@@ -240,14 +264,25 @@ def describe_stopped(node: NodeLayout, directory: Path) -> dict[str, Any]:
 
 
 def metrics_address(file: Path) -> str | None:
-    """Return the host and port of a node's metrics, from its server.properties; None if it has
-    none."""
+    """Return the host and port of a node's metrics, from its server.properties, after https:// if
+    they have TLS; None if it has none."""
+    value = _last_value(file, METRICS)
+    return None if value is None else value.lower().removeprefix("http://").rstrip("/") or None
+
+
+def metrics_token(file: Path) -> str | None:
+    """Return the token that a node's page of metrics asks for; None if it asks for none."""
+    return _last_value(file, METRICS_TOKEN) or None
+
+
+def _last_value(file: Path, setting: str) -> str | None:
+    """Return what a properties file says of a setting last."""
     if not file.exists():
         return None
     for line in reversed(file.read_text().splitlines()):
         name, _equals, value = line.partition("=")
-        if name.strip() == METRICS:
-            return value.strip().lower().removeprefix("http://").rstrip("/") or None
+        if name.strip() == setting:
+            return value.strip()
     return None
 
 
@@ -296,7 +331,13 @@ def load(directory: Path) -> Layout | None:
         nodes = tuple(
             NodeLayout(**{**node, "roles": tuple(node["roles"])}) for node in data["nodes"]
         )
-        return Layout(str(data["cluster_id"]), tuple(data["racks"]), dict(data["settings"]), nodes)
+        return Layout(
+            str(data["cluster_id"]),
+            tuple(data["racks"]),
+            dict(data["settings"]),
+            nodes,
+            bool(data.get("secure", False)),
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise LayoutError(
             f"{file} is invalid ({error!r}): penstock up writes this file, and it must not be "
@@ -308,10 +349,13 @@ def save(directory: Path, layout: Layout) -> None:
     replace_file(directory / CLUSTER, json.dumps(asdict(layout), indent=1) + "\n")
 
 
-def replace_file(file: Path, text: str) -> None:
-    """Write a file atomically."""
+def replace_file(file: Path, text: str, *, is_secret: bool = False) -> None:
+    """Write a file atomically. A secret one is readable by its owner only."""
     temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(text)
+    temporary.unlink(missing_ok=True)
+    mode = 0o600 if is_secret else 0o666
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as opened:
+        opened.write(text)
     temporary.replace(file)
 
 

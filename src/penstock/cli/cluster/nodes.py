@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.cluster import control, layout
+from penstock.cli.cluster.directory import local_servers
 from penstock.cli.output import print_json, print_table
-from penstock.cli.session import fail, with_client
+from penstock.cli.session import CommandFailed, fail, with_client
 
 Directory = Annotated[Path, typer.Option("--dir", help="The directory of penstock up.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="The ids of the nodes.")]
@@ -124,4 +125,8 @@ def _wait_unfenced(command: str, directory: Path, nodes: list[dict[str, Any]]) -
     ids = {node["id"] for node in nodes if "broker" in node["roles"]}
     cluster = layout.load(directory)
     if ids and cluster is not None:
-        with_client(command, cluster.bootstrap, lambda client: wait_unfenced(client, ids))
+        try:
+            servers = local_servers(directory, cluster.bootstrap) or cluster.bootstrap
+        except CommandFailed as error:
+            fail(command, str(error))
+        with_client(command, servers, lambda client: wait_unfenced(client, ids))

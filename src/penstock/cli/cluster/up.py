@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from penstock.cli.cluster.layout import (
     CLUSTER,
@@ -18,18 +19,24 @@ from penstock.cli.cluster.layout import (
     LOG,
     METRICS,
     PROPERTIES,
+    SECRETS_FILE,
+    SECURE_LISTENER,
     check_properties,
     free_ports,
     metrics_ports_from,
+    metrics_url,
     replace_file,
 )
 from penstock.cli.log_output import log_to
 from penstock.cli.options import Argument, Option
 from penstock.config.node import ConfigError, NodeConfig, read_node_config
 from penstock.errors import KafkaError
-from penstock.node.broker.formatting import format_directories
+from penstock.node.broker.formatting import first_records, format_directories
 from penstock.start import serve_until_signal
 from penstock.world.real import RealDisk, RealRng, run
+
+if TYPE_CHECKING:
+    from penstock.security.setup.cluster import ClusterSecrets
 
 NODE_ID = 1
 # With one broker, internal topics have one replica, and groups do not wait for more members.
@@ -87,6 +94,16 @@ def up_command(
             max=9,
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        Option(
+            "--secure",
+            bool,
+            "Encrypt and authenticate every connection: create certificates, a user and access "
+            "control entries, and write client.properties and librdkafka.properties into --dir.",
+            is_flag=True,
+        ),
+    ] = False,
     racks: Annotated[
         str | None,
         Option("--racks", str, "Racks to assign to the brokers in turn: a,b,c.", metavar="NAMES"),
@@ -101,12 +118,13 @@ def up_command(
         given = parse_settings(settings or [])
         rack_names = _parse_racks(racks)
         if (directory / CLUSTER).exists() or (brokers or 1) > 1 or controllers is not None:
-            _up_cluster(directory, brokers, controllers, port, rack_names, given)
+            _up_cluster(directory, brokers, controllers, port, rack_names, given, secure=secure)
         else:
             _up_single(
-                directory / str(NODE_ID),
+                directory,
                 port,
                 {**given, **({"broker.rack": rack_names[0]} if rack_names else {})},
+                secure=secure,
             )
     except START_ERRORS as error:
         _exit_with("up", error)
@@ -133,17 +151,38 @@ def start_command(
         _exit_with("start", error)
 
 
-def _up_single(home: Path, port: int | None, given: dict[str, str]) -> None:
+def _up_single(directory: Path, port: int | None, given: dict[str, str], *, secure: bool) -> None:
     """Run one node in this process."""
+    home = directory / str(NODE_ID)
+    secrets = _secrets_of(directory, secure=secure)
+    listeners = {} if port is None else {"listeners": _listeners(port, secure=bool(secrets))}
     properties = _write_properties(
         home,
-        {**given, **({} if port is None else {"listeners": _listeners(port)})},
+        {**given, **listeners},
         first_metrics_port=DEFAULT_METRICS_PORT if port in (None, DEFAULT_PORT) else 0,
+        secrets=secrets,
     )
     config = read_node_config(properties.read_bytes(), str(properties))
-    _format_if_new(config)
+    _format_if_new(config, secrets)
     log_to(config, home / LOG)
-    serve(config, announce)
+    if secrets is None:
+        serve(config, announce)
+        return
+    from penstock.cli.cluster.securing import announce_with
+
+    serve(config, partial(announce_with, directory, secrets))
+
+
+def _secrets_of(directory: Path, *, secure: bool) -> ClusterSecrets | None:
+    """Return the secrets of a secure cluster's directory, which are made at its first start."""
+    if not secure and not (directory / SECRETS_FILE).exists():
+        return None
+    # Imported on first use, so that a node without security starts quickly.
+    from penstock.cli.cluster.securing import open_secrets
+
+    directory.mkdir(parents=True, exist_ok=True)
+    is_new = not (directory / str(NODE_ID) / PROPERTIES).exists()
+    return open_secrets(directory, is_new=is_new, wanted=secure)
 
 
 def _up_cluster(
@@ -153,6 +192,8 @@ def _up_cluster(
     port: int | None,
     racks: list[str],
     given: dict[str, str],
+    *,
+    secure: bool,
 ) -> None:
     from penstock.cli.cluster.launch import run_cluster
 
@@ -162,7 +203,13 @@ def _up_cluster(
             "--dir"
         )
     problem = run_cluster(
-        directory, brokers=brokers, controllers=controllers, port=port, racks=racks, settings=given
+        directory,
+        brokers=brokers,
+        controllers=controllers,
+        port=port,
+        racks=racks,
+        settings=given,
+        secure=secure,
     )
     if problem is not None:
         raise ValueError(problem)
@@ -185,16 +232,28 @@ def _parse_racks(racks: str | None) -> list[str]:
     return names
 
 
-def _listeners(port: int) -> str:
-    return f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:0"
+def _listeners(port: int, *, secure: bool) -> str:
+    name = SECURE_LISTENER if secure else "PLAINTEXT"
+    return f"{name}://{HOST}:{port},CONTROLLER://{HOST}:0"
 
 
-def _write_properties(home: Path, given: dict[str, str], *, first_metrics_port: int) -> Path:
+def _write_properties(
+    home: Path,
+    given: dict[str, str],
+    *,
+    first_metrics_port: int,
+    secrets: ClusterSecrets | None,
+) -> Path:
     """Write the node's server.properties at its first start, and return the file.
 
     Later starts use the file as it is; settings that differ from it are refused.
     """
     file = home / PROPERTIES
+    security: dict[str, str] = {}
+    if secrets is not None:
+        from penstock.cli.cluster.securing import secured_settings
+
+        security = secured_settings(secrets, home, NODE_ID)
     if file.exists():
         check_properties(file, given)
         return file
@@ -203,23 +262,32 @@ def _write_properties(home: Path, given: dict[str, str], *, first_metrics_port: 
     values = {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
-        "listeners": _listeners(DEFAULT_PORT),
+        "listeners": _listeners(DEFAULT_PORT, secure=secrets is not None),
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(home / "data"),
         **_SINGLE_BROKER,
-        METRICS: f"http://{HOST}:{metrics_port}",
+        METRICS: metrics_url(metrics_port, secure=secrets is not None),
+        **security,
         **given,
     }
-    replace_file(file, "".join(f"{name}={value}\n" for name, value in values.items()))
+    text = "".join(f"{name}={value}\n" for name, value in values.items())
+    replace_file(file, text, is_secret=secrets is not None)
     return file
 
 
-def _format_if_new(config: NodeConfig) -> None:
+def _format_if_new(config: NodeConfig, secrets: ClusterSecrets | None) -> None:
     disk = RealDisk()
-    if not any(disk.exists(f"{path}/meta.properties") for path in config.directories):
-        format_directories(
-            disk, RealRng(), config, None, ignore_formatted=False, say=lambda _line: None
-        )
+    if any(disk.exists(f"{path}/meta.properties") for path in config.directories):
+        return
+    format_directories(
+        disk,
+        RealRng(),
+        config,
+        None,
+        ignore_formatted=False,
+        say=lambda _line: None,
+        **first_records(secrets, RealRng()),
+    )
 
 
 def _exit_with(command: str, error: Exception) -> NoReturn:

@@ -9,7 +9,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli.session import INTERRUPTED, LOCAL, exit_on_closed_pipe
+from penstock.cli.session import (
+    INTERRUPTED,
+    LOCAL,
+    CommandFailed,
+    Servers,
+    exit_on_closed_pipe,
+    security_of,
+)
 
 DEADLINE_S = 20.0
 _DEFAULT_DIRECTORY = Path("penstock-data")
@@ -57,6 +64,15 @@ def doctor_command(
             "disks. Those of --dir are read without it.",
         ),
     ] = None,
+    metrics_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="PENSTOCK_METRICS_TOKEN",
+            help="The token that the nodes of --metrics ask for (penstock.metrics.token). Other "
+            "users of this machine see the options of its processes: set the variable instead.",
+        ),
+    ] = None,
     over: Annotated[
         float | None,
         typer.Option(
@@ -87,22 +103,23 @@ def doctor_command(
 
     penstock doctor --dir penstock-data --json
     """
+    from penstock.cli.cluster.directory import DirectoryError, local_servers
     from penstock.cli.doctor.gather import Request, gather
-    from penstock.cli.doctor.local import NoCluster, find_cluster, read_bootstrap
+    from penstock.cli.doctor.local import find_cluster
     from penstock.cli.doctor.report import as_json as to_json
     from penstock.cli.doctor.report import exit_code, plain_lines, rich_report
+    from penstock.client.security import InvalidSecurity, secured
     from penstock.health.examine import examine
     from penstock.world.real import run
 
     if directory is None and bootstrap_server is None and find_cluster(_DEFAULT_DIRECTORY):
         directory = _DEFAULT_DIRECTORY
-    if directory is not None:
+    bootstrap = bootstrap_server or LOCAL
+    if directory is not None and not isinstance(bootstrap_server, Servers):
         try:
-            bootstrap = bootstrap_server or read_bootstrap(directory)
-        except NoCluster as error:
+            bootstrap = local_servers(directory, bootstrap_server) or bootstrap
+        except (DirectoryError, CommandFailed) as error:
             _refuse(str(error))
-    else:
-        bootstrap = bootstrap_server or LOCAL
     request = Request(
         bootstrap,
         topic,
@@ -113,9 +130,13 @@ def doctor_command(
         over,
         timeout,
         () if metrics is None else tuple(metrics.split(",")),
+        metrics_token,
+        security_of(bootstrap),
     )
     try:
-        seen = run(lambda world: gather(world, request))
+        seen = run(lambda world: gather(secured(world, security_of(bootstrap)), request))
+    except InvalidSecurity as error:
+        _refuse(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     findings = examine(seen)

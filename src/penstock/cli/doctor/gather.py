@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from penstock.cli.cluster.directory import DirectoryError
 from penstock.cli.doctor import requests
 from penstock.cli.doctor.checkpoints import NoCheckpoint, read_checkpoints
-from penstock.cli.doctor.local import NoCluster, read_cluster
-from penstock.cli.doctor.notes import REQUEST_S, Notes, is_reached, new_client
+from penstock.cli.doctor.local import read_cluster
+from penstock.cli.doctor.notes import REQUEST_S, Notes, is_denied, is_reached, new_client
 from penstock.cli.doctor.pages import NoPage, local_addresses, read_page
 from penstock.cli.doctor.probe import probe
 from penstock.cli.doctor.workload import Wanted, look_at_workload
@@ -19,6 +21,7 @@ from penstock.client.admin.quorum import QuorumReplica as DescribedReplica
 from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.client import Client
 from penstock.client.metadata import TopicInfo
+from penstock.client.security import tls_context
 from penstock.errors import ErrorCode, KafkaError
 from penstock.health.observations import (
     Broker,
@@ -43,6 +46,8 @@ PROBE_S = 3.0
 # An election takes less than this.
 _ELECTED_S = 2.0
 _QUORUM_S = 6.0
+# The pages of metrics are read twice in this time, unless the user gives another.
+PAGES_OVER_S = 2.0
 # Replicas that are not in sync, whose sizes are compared with their leaders'.
 _MAX_SIZED = 1_000
 # A slower answer says too little about the clock of the node that answers.
@@ -61,8 +66,11 @@ class Request:
     directory: Path | None = None
     over_s: float | None = None
     deadline_s: float = 20.0
-    # Where nodes serve their metrics, as host:port.
+    # Where nodes serve their metrics, as host:port, and the token that they ask for.
     metrics: tuple[str, ...] = ()
+    metrics_token: str | None = field(default=None, repr=False)
+    # The settings of the client.
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 async def gather(world: World, request: Request) -> Observation:
@@ -107,20 +115,36 @@ async def _look(world: World, request: Request, notes: Notes) -> None:
 
 
 async def _pages(world: World, request: Request, notes: Notes) -> None:
-    """Read the pages of metrics that the user names, and those of the local nodes that run."""
-    local = [] if request.directory is None else local_addresses(request.directory)
+    """Read the pages of metrics that the user names, and those of the local nodes that run; twice,
+    to see what the disks do now."""
+    local = {} if request.directory is None else local_addresses(request.directory)
+    # The user's token is for the nodes that the user names only.
+    named = {each: request.metrics_token or local.get(each) for each in request.metrics}
+    tokens = named | {each: token for each, token in local.items() if each not in named}
+    over_s = PAGES_OVER_S if request.over_s is None else request.over_s
+    tls = tls_context(request.security) if any(map(_has_tls, tokens)) else None
 
-    async def read(address: str) -> None:
+    async def read(address: str, token: str | None) -> None:
         try:
-            page = await read_page(world, address)
+            page = await read_page(world, address, token, tls)
         except NoPage as error:
             if address in request.metrics:
                 notes.unseen.append(Unseen("a page of metrics", str(error)))
-        else:
-            notes.pages[page.node_id] = page
+            return
+        notes.pages[page.node_id] = page
+        if over_s:
+            await asyncio.sleep(over_s)
+            with suppress(NoPage):
+                notes.pages[page.node_id] = (await read_page(world, address, token, tls)).after(
+                    page
+                )
 
-    addresses = list(dict.fromkeys((*request.metrics, *local)))
-    await asyncio.gather(*(read(address) for address in addresses[:MAX_PROBED]))
+    some = list(tokens.items())[:MAX_PROBED]
+    await asyncio.gather(*(read(address, token) for address, token in some))
+
+
+def _has_tls(address: str) -> bool:
+    return address.lower().startswith("https://")
 
 
 def _newest(probes: Iterable[Probe]) -> Probe | None:
@@ -143,7 +167,7 @@ def _look_locally(request: Request, notes: Notes) -> None:
     if request.directory is not None:
         try:
             local = read_cluster(request.directory, notes.zone)
-        except (NoCluster, OSError) as error:
+        except (DirectoryError, OSError) as error:
             notes.unseen.append(Unseen(f"directory {request.directory}", str(error)))
         else:
             notes.nodes, notes.events = local.nodes, local.events
@@ -169,6 +193,8 @@ async def _quorum(world: World, bootstrap: str, notes: Notes) -> None:
         notes.quorum = Quorum(error=f"no active controller answered within {_QUORUM_S:g} s")
         return
     except KafkaError as error:
+        if is_denied(error):
+            raise
         notes.quorum = Quorum(error=error.message)
         return
     answered_ms = clock.now_ms()

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from penstock.cli.cluster import control, layout
+from penstock.cli.cluster.directory import SINGLE_NODE, read_bootstrap
 from penstock.health.log_lines import read_log
 from penstock.health.observations import Event, Node, NodeState
 
@@ -18,11 +19,6 @@ from penstock.health.observations import Event, Node, NodeState
 MAX_LOG_BYTES = 512 * 1024
 # `penstock up` answers at once, unless its machine is overloaded.
 _CONTROL_TIMEOUT_S = 2.0
-_SINGLE_NODE = 1
-
-
-class NoCluster(ValueError):
-    """The directory is not one of `penstock up`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +32,8 @@ class LocalCluster:
 
 def find_cluster(directory: Path) -> bool:
     """Return True if the directory is one of `penstock up`."""
-    single = directory / str(_SINGLE_NODE) / layout.PROPERTIES
+    single = directory / str(SINGLE_NODE) / layout.PROPERTIES
     return (directory / layout.CLUSTER).exists() or single.exists()
-
-
-def read_bootstrap(directory: Path) -> str:
-    """Return the brokers of a directory of `penstock up`. NoCluster if it is none."""
-    try:
-        cluster = layout.load(directory)
-    except (layout.LayoutError, OSError) as error:
-        raise NoCluster(str(error)) from error
-    if cluster is not None:
-        return cluster.bootstrap
-    try:
-        text = (directory / str(_SINGLE_NODE) / layout.PROPERTIES).read_text()
-    except OSError as error:
-        raise NoCluster(f"{directory} has no cluster: give the --dir of penstock up") from error
-    for line in text.splitlines():
-        key, _equals, value = line.partition("=")
-        if key.strip() == "listeners":
-            for listener in value.split(","):
-                name, _colon, address = listener.strip().partition("://")
-                if name != "CONTROLLER" and not address.endswith(":0"):
-                    return address
-    raise NoCluster(
-        f"{directory} has a node that listens on any free port: give --bootstrap-server"
-    )
 
 
 def read_cluster(directory: Path, zone: tzinfo) -> LocalCluster:
@@ -70,7 +42,7 @@ def read_cluster(directory: Path, zone: tzinfo) -> LocalCluster:
     cluster = layout.load(directory)
     if cluster is None:
         entries: list[dict[str, Any]] = [
-            {"id": _SINGLE_NODE, "pid": None, "roles": ["broker", "controller"], "state": None}
+            {"id": SINGLE_NODE, "pid": None, "roles": ["broker", "controller"], "state": None}
         ]
         restart = f"penstock up --dir {quoted}"
     else:

@@ -76,7 +76,7 @@ class Notes:
         except TimeoutError:
             self.unseen.append(Unseen(subject, f"no answer within {timeout_s:g} s"))
         except KafkaError as error:
-            self.unseen.append(Unseen(subject, error.message))
+            self.unseen.append(Unseen(subject, described(error)))
         except (ProtocolError, OSError, ValueError, LookupError) as error:
             # A broker of another make, or a client of one, may send what we do not expect.
             self.unseen.append(Unseen(subject, str(error) or repr(error)))
@@ -98,6 +98,8 @@ class Notes:
                     self.brokers[broker_id],
                     clock_ahead_ms=page.clock_ahead_ms,
                     flushes=page.flushes,
+                    recent_flushes=page.recent_flushes,
+                    stalled_dirs=page.stalled_dirs,
                 )
         return Observation(
             now_ms,
@@ -130,6 +132,17 @@ class Notes:
             if broker is not None:
                 fetched_ms = replica.last_fetch_ms
                 self.brokers[replica.id] = replace(broker, last_metadata_fetch_ms=fetched_ms)
+
+
+def is_denied(error: KafkaError) -> bool:
+    return error.code.name.endswith("AUTHORIZATION_FAILED")
+
+
+def described(error: KafkaError) -> str:
+    """Return the message and, of an authorization that failed, the name of the code."""
+    if is_denied(error):
+        return f"{error.code.name}: {error.message}"
+    return error.message
 
 
 def is_reached(broker: Broker) -> bool:

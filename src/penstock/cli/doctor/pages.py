@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+import ssl
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.cli.cluster import layout
@@ -17,6 +18,9 @@ from penstock.world import World
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 _PAGE_S = 3.0
 _SAMPLE = re.compile(r"^(penstock_\w+)(?:\{(.*)\})? ([\d.e+-]+)$", re.MULTILINE)
+_DIRECTORY = re.compile(r'directory="((?:[^"\\]|\\.)*)"')
+# What an HTTP header can have.
+_TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 _NODE_ID = re.compile(r'node_id="(\d{1,10})"')
 
 
@@ -26,30 +30,57 @@ class NoPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodePage:
-    """`clock_ahead_ms` is how much the node's clock is ahead of this machine's at least."""
+    """`clock_ahead_ms` is how much the node's clock is ahead of this machine's at least. `flushes`
+    are those since its start, `recent_flushes` those since an earlier page. The disks of
+    `stalled_dirs` do not answer."""
 
     node_id: int
     clock_ahead_ms: int | None = None
     flushes: Flushes | None = None
+    recent_flushes: Flushes | None = None
+    stalled_dirs: tuple[str, ...] = ()
+
+    def after(self, earlier: NodePage) -> NodePage:
+        """Return this page with the flushes since an earlier one of the same node."""
+        now, before = self.flushes or Flushes(0, 0), earlier.flushes or Flushes(0, 0)
+        recent = Flushes(now.count - before.count, now.slow - before.slow)
+        # A node that has restarted counts from the start.
+        return replace(self, recent_flushes=recent if 0 <= recent.slow <= recent.count else None)
 
 
-def local_addresses(directory: Path) -> list[str]:
-    """Return where the nodes of a directory of `penstock up` serve their metrics."""
+def local_addresses(directory: Path) -> dict[str, str | None]:
+    """Return where the nodes of a directory of `penstock up` serve their metrics, and their
+    tokens."""
     files = sorted(directory.glob(f"*/{layout.PROPERTIES}"))
-    found = (layout.metrics_address(file) for file in files)
-    return [address for address in found if address is not None]
+    found = ((layout.metrics_address(file), layout.metrics_token(file)) for file in files)
+    return {address: token for address, token in found if address is not None}
 
 
-async def read_page(world: World, address: str) -> NodePage:
-    """Return what the page at host:port says. Raises NoPage."""
+async def read_page(
+    world: World,
+    address: str,
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> NodePage:
+    """Return what the page at host:port says, or at https://host:port, which needs `tls`; a node
+    with penstock.metrics.token asks for the token. Raises NoPage."""
     try:
-        ((host, port),) = parse_bootstrap(address)
+        scheme, _mark, rest = address.rpartition("://")
+        ((host, port),) = parse_bootstrap(rest)
+        is_tls = scheme.lower() == "https"
+        if is_tls and tls is None:
+            raise ValueError(
+                "it has TLS: give --command-config with ssl.truststore.location, or --dir"
+            )
         asked_ms = world.clock.now_ms()
         async with asyncio.timeout(_PAGE_S):
-            text = await _get(host, port)
+            text = await _get(host, port, token, tls if is_tls else None)
         return parse_page(text, asked_ms, world.clock.now_ms())
     except TimeoutError:
         raise NoPage(f"{address} did not answer within {_PAGE_S:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        why = f"its certificate is refused: {error.verify_message}"
+        raise NoPage(f"{address}: {why}") from error
     except OSError as error:
         raise NoPage(f"{address}: {reason(error)}") from error
     except ValueError as error:
@@ -62,6 +93,7 @@ def parse_page(text: str, asked_ms: int, answered_ms: int) -> NodePage:
     node_id: int | None = None
     clock_ms: int | None = None
     flushes = slow = 0
+    stalled: list[str] = []
     for name, labels, value in _SAMPLE.findall(text):
         if name == "penstock_node_info":
             found = _NODE_ID.search(labels)
@@ -72,18 +104,34 @@ def parse_page(text: str, asked_ms: int, answered_ms: int) -> NodePage:
             flushes = int(float(value))
         elif name == "penstock_log_flush_seconds_bucket" and labels == f'le="{SLOW_FLUSH_S}"':
             slow = int(float(value))
+        elif name == "penstock_log_directory_stalled" and float(value):
+            stalled += [_unescaped(text) for text in _DIRECTORY.findall(labels)]
     if node_id is None:
         raise ValueError("this is not the page of metrics of a Penstock node")
     ahead_ms = None
     if clock_ms is not None:
         ahead_ms = max(clock_ms - answered_ms, 0) or min(clock_ms - asked_ms, 0)
-    return NodePage(node_id, ahead_ms, Flushes(flushes, flushes - slow) if flushes else None)
+    return NodePage(
+        node_id,
+        ahead_ms,
+        Flushes(flushes, flushes - slow) if flushes else None,
+        stalled_dirs=tuple(stalled),
+    )
 
 
-async def _get(host: str, port: int) -> str:
-    reader, writer = await asyncio.open_connection(host, port)
+def _unescaped(text: str) -> str:
+    """Return the value of a label."""
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+
+
+async def _get(host: str, port: int, token: str | None, tls: ssl.SSLContext | None) -> str:
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise ValueError("the token has characters that an HTTP header cannot have")
+    authorization = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
-        writer.write(f"GET /metrics?partitions=0 HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        request = f"GET /metrics?partitions=0 HTTP/1.0\r\nHost: {host}\r\n{authorization}\r\n"
+        writer.write(request.encode())
         data = bytearray()
         while chunk := await reader.read(65_536):
             data += chunk
@@ -94,7 +142,8 @@ async def _get(host: str, port: int) -> str:
     head, _empty, body = bytes(data).partition(b"\r\n\r\n")
     status = head.split(b" ")[1:2]
     if status == [b"401"]:
-        raise ValueError("it asks for a token (penstock.metrics.token)")
+        why = "it asks for a token (penstock.metrics.token): give it with --metrics-token"
+        raise ValueError(why if token is None else "it refuses the token: its own is another one")
     if status != [b"200"]:
         raise ValueError("it does not answer with a page of metrics")
     return body.decode(errors="replace")

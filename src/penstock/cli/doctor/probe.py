@@ -13,6 +13,7 @@ import ssl
 import threading
 from contextlib import suppress
 
+from penstock.cli.doctor.refusals import refusal_of
 from penstock.client.connection import Connection, choose_version, open_connection
 from penstock.client.errors import NotKafka, reason
 from penstock.errors import KafkaError
@@ -119,6 +120,9 @@ async def _speak(
             request_timeout_s=timeout_s,
         )
     except KafkaError as error:
+        refused = await refusal_of(error, host, port)
+        if refused is not None:
+            return Probe(host, port, *refused, addresses)
         return await _sniff(host, port, addresses, error)
     try:
         return await _describe(world, connection, host, port, addresses)

@@ -1,12 +1,22 @@
-"""kafka-configs.sh: describe and alter configs of topics, brokers, their loggers and groups."""
+"""kafka-configs.sh: describe and alter configs of topics, brokers, their loggers and groups, and
+(`configs_quotas`) quotas and SCRAM credentials."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
+from penstock.cli.kafka.configs_quotas import (
+    ENTITY_OPTIONS,
+    alter_quotas,
+    describe_quotas,
+    is_quota,
+    quota_change,
+    quota_entities,
+    without_secrets,
+)
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
 from penstock.cli.kafka.session import read_settings, with_admin
@@ -29,9 +39,14 @@ _OPTIONS = {
     "alter": Option("Alter configs of an entity."),
     "describe": Option("Describe configs of an entity."),
     "all": Option("With --describe: all configs, including defaults."),
-    "entity-type": Option("topics, brokers, broker-loggers or groups.", "String"),
-    "entity-name": Option("The name of a topic, or the id of a broker or group.", "String"),
-    "entity-default": Option("The cluster-wide default configs of brokers."),
+    "entity-type": Option(
+        "topics, brokers, broker-loggers, groups, users, clients or ips.", "String"
+    ),
+    "entity-name": Option(
+        "The name of a topic or user, the id of a broker, group or client, or an address.", "String"
+    ),
+    "entity-default": Option("The defaults of brokers, users, clients or addresses."),
+    **ENTITY_OPTIONS,
     "topic": Option("A topic's name.", "String"),
     "broker": Option("A broker's id.", "String"),
     "broker-logger": Option("A broker's id for its loggers.", "String"),
@@ -63,55 +78,84 @@ def main() -> None:
 def run(words: Sequence[str]) -> int:
     try:
         options = Options(_OPTIONS, words, _PURPOSE)
-        kind, name = _entity(options)
-        act = _alter if options.has("alter") else _describe
         controllers = options.value("bootstrap-controller")
         with_admin(
             controllers or options.value("bootstrap-server") or "",
             options.value("command-config"),
-            lambda client: act(client, options, kind, name),
+            _work(options),
             controllers=controllers is not None,
         )
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
     except KafkaError as error:
-        print(
-            f"Error while executing config command with args '{' '.join(words)}'", file=sys.stderr
-        )
+        shown = " ".join(without_secrets(words))
+        print(f"Error while executing config command with args '{shown}'", file=sys.stderr)
         print(f"java.util.concurrent.ExecutionException: {java_text(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _entity(options: Options) -> tuple[str, str | None]:
-    """Return the entity type and name; None means all entities of the type."""
+def _work(options: Options) -> Callable[[Client], Coroutine[Any, Any, None]]:
+    """Check the options, and return what they ask for."""
     if options.has("alter") == options.has("describe"):
         options.usage("Command must include exactly one action: --describe, --alter")
-    kinds = options.values("entity-type")
+    kinds = _kinds(options)
+    if is_quota(kinds):
+        named = quota_entities(options, kinds)
+        _check_servers(options)
+        _check_changes(options, named.names)
+        if options.has("describe"):
+            return lambda client: describe_quotas(client, named)
+        put, delete = _changes(options)
+        change = quota_change(named, put, delete)
+        return lambda client: alter_quotas(client, named, change)
+    kind, name = _entity(options, kinds)
+    act = _alter if options.has("alter") else _describe
+    return lambda client: act(client, options, kind, name)
+
+
+def _kinds(options: Options) -> list[str]:
+    """Return the entity types, in Kafka's order."""
+    kinds = list(options.values("entity-type"))
     kinds += (
         ["topics"] * options.has("topic")
         + ["brokers"] * options.has("broker", "broker-defaults")
         + ["broker-loggers"] * options.has("broker-logger")
         + ["groups"] * options.has("group")
+        + ["clients"] * options.has("client", "client-defaults")
+        + ["users"] * options.has("user", "user-defaults")
+        + ["ips"] * options.has("ip", "ip-defaults")
     )
     if not kinds:
         raise Refused("At least one entity type must be specified")
-    kind, *more = kinds
-    if kind not in _TYPES.split(", "):
-        argument = "with a --bootstrap-server or --bootstrap-controller argument"
-        raise Refused(
-            f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}"
-        )
-    if more or kind not in ("topics", "brokers", "broker-loggers", "groups"):
-        raise Refused(
-            f"configs of {' and '.join(kinds)} are not supported: Penstock has configs of topics, "
-            "brokers, their loggers and groups"
-        )
+    for kind in kinds:
+        if kind not in _TYPES.split(", "):
+            argument = "with a --bootstrap-server or --bootstrap-controller argument"
+            raise Refused(
+                f"Invalid entity type {kind}, the entity type must be one of {_TYPES} {argument}"
+            )
+    return kinds
+
+
+def _check_servers(options: Options) -> None:
     if not options.has("bootstrap-server", "bootstrap-controller"):
         raise Refused("Either --bootstrap-server or --bootstrap-controller must be specified.")
     if options.has("bootstrap-server") and options.has("bootstrap-controller"):
         raise Refused("Only one of --bootstrap-server or --bootstrap-controller can be specified")
+
+
+def _entity(options: Options, kinds: list[str]) -> tuple[str, str | None]:
+    """Return the entity type and name; None means all entities of the type."""
+    kind, *more = kinds
+    if more:
+        raise Refused("Only 'users' and 'clients' entity types may be specified together")
+    if kind not in ("topics", "brokers", "broker-loggers", "groups"):
+        raise Refused(
+            f"configs of {kind} are not supported: Penstock has configs of topics, brokers, their "
+            "loggers, groups, users, clients and ips"
+        )
+    _check_servers(options)
     name = next(
         (
             options.value(option)
@@ -144,6 +188,16 @@ def _check(options: Options, kind: str, name: str | None) -> None:
             )
         if not name and kind != "brokers":
             raise Refused(f"An entity name must be specified with --alter of {kind}")
+    _check_changes(options, [name])
+
+
+def _check_changes(options: Options, names: Sequence[str | None]) -> None:
+    if options.has("alter"):
+        if not names:
+            raise Refused(
+                "An entity-name or default entity must be specified with --alter of users, "
+                "clients, brokers or ips"
+            )
         if not options.has("add-config", "add-config-file", "delete-config"):
             raise Refused(
                 "At least one of --add-config, --add-config-file, or --delete-config must be "
@@ -156,12 +210,7 @@ def _check(options: Options, kind: str, name: str | None) -> None:
 
 
 async def _alter(client: Client, options: Options, kind: str, name: str | None) -> None:
-    put = parse_added(options.value("add-config"))
-    file = options.value("add-config-file")
-    if file is not None:
-        put = read_settings(file)
-    deleted = (options.value("delete-config") or "").split(",")
-    delete = [key.strip() for key in deleted if key.strip()]
+    put, delete = _changes(options)
     if kind == "broker-loggers":
         entries = await client.admin.describe_configs(_resource(kind), name or "")
         unknown = sorted({*put, *delete} - {entry.name for entry in entries})
@@ -174,6 +223,16 @@ async def _alter(client: Client, options: Options, kind: str, name: str | None) 
         print(f"Completed updating config for {kind[:-1]} {name}.")
     else:
         print(f"Completed updating default config for {kind} in the cluster.")
+
+
+def _changes(options: Options) -> tuple[dict[str, str], list[str]]:
+    """Return the configs to set and to delete."""
+    put = parse_added(options.value("add-config"))
+    file = options.value("add-config-file")
+    if file is not None:
+        put = read_settings(file)
+    deleted = (options.value("delete-config") or "").split(",")
+    return put, [key.strip() for key in deleted if key.strip()]
 
 
 async def _describe(client: Client, options: Options, kind: str, name: str | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.consume import take_first
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
-from penstock.cli.kafka.session import given_settings, with_settings
+from penstock.cli.kafka.session import exclude_both, given_settings, with_settings
 from penstock.errors import KafkaError
 from penstock.ids import NO_TIMESTAMP, TopicPartition
 
@@ -131,6 +131,7 @@ def run(words: Sequence[str]) -> int:
     try:
         options = Options(_OPTIONS, words, _PURPOSE)
         _check(options)
+        exclude_both(options, "consumer.config", "command-config")
         file = "command-config" if options.has("command-config") else "consumer.config"
         settings = given_settings(options, file, "consumer-property", "command-property")
         formatter = Formatter.of(given_settings(options, None, "property", "formatter-property"))

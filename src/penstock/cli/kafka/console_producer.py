@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
 from penstock.cli.kafka.producer_options import producer_options
-from penstock.cli.kafka.session import given_settings, with_settings
+from penstock.cli.kafka.session import exclude_both, given_settings, with_settings
 from penstock.cli.produce import read_lines
 from penstock.errors import KafkaError
 
@@ -136,6 +136,7 @@ def run(words: Sequence[str]) -> int:
         options.require("topic")
         if not options.has("bootstrap-server"):
             options.usage('Missing required argument "[bootstrap-server]"')
+        exclude_both(options, "producer.config", "command-config")
         file = "command-config" if options.has("command-config") else "producer.config"
         settings = given_settings(options, file, "producer-property", "command-property")
         reader = LineReader.of(given_settings(options, None, "property", "reader-property"))

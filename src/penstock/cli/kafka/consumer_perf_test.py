@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.kafka.errors import java_text
 from penstock.cli.kafka.options import Option, Options, Refused
-from penstock.cli.kafka.session import given_settings, with_settings
+from penstock.cli.kafka.session import exclude_both, given_settings, with_settings
 from penstock.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def run(words: Sequence[str]) -> int:
         options.require("bootstrap-server", "topic")
         if not options.has("num-records", "messages"):
             options.usage('Missing required argument "[num-records]"')
+        exclude_both(options, "consumer.config", "command-config")
         settings = given_settings(
             options,
             "command-config" if options.has("command-config") else "consumer.config",

@@ -15,6 +15,9 @@ _NAMES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorization",
     ErrorCode.TOPIC_ALREADY_EXISTS: "TopicExists",
     ErrorCode.INVALID_CONFIG: "InvalidConfiguration",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "DelegationTokenDisabled",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "UnsupportedByAuthentication",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "DelegationTokenAuthorization",
 }
 
 

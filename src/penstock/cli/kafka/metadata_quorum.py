@@ -125,7 +125,7 @@ def _add(arguments: argparse.Namespace) -> list[str]:
         )
 
     if not arguments.dry_run:
-        _with_admin(arguments, None, work)
+        _with_admin(arguments, arguments.command_config, work)
     return [added_line(controller, dry_run=arguments.dry_run)]
 
 

@@ -41,11 +41,13 @@ DEFAULT_OPTIONS = {
 
 
 class Options:
-    """The given options. As in Kafka's tools, positional words are ignored."""
+    """The given options. As in Kafka's tools, positional words are ignored. `order` has their names
+    in the order in which they were given."""
 
     def __init__(self, known: Mapping[str, Option], words: Sequence[str], purpose: str) -> None:
         self._known = {**DEFAULT_OPTIONS, **known}
         self._given: dict[str, list[str]] = {}
+        self.order: list[str] = []
         rest = deque(words)
         while rest:
             word = rest.popleft()
@@ -112,6 +114,7 @@ class Options:
         option = self._known.get(name)
         if option is None:
             raise Refused(f"{name} is not a recognized option")
+        self.order.append(name)
         values = self._given.setdefault(name, [])
         if option.argument is None:
             return

@@ -42,11 +42,6 @@ def with_settings(
     from penstock.world import World
     from penstock.world.real import run
 
-    if settings.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
-        raise Refused(
-            f"security.protocol={settings['security.protocol']} is not supported: Penstock "
-            "supports only PLAINTEXT"
-        )
     timeout_ms = settings.get(_TIMEOUT_MS, _DEFAULT_TIMEOUT_MS)
     if not timeout_ms.isdecimal():
         raise Refused(
@@ -61,6 +56,7 @@ def with_settings(
                 client_id=settings.get("client.id", "adminclient-1"),
                 request_timeout_s=int(timeout_ms) / 1000,
                 controllers=controllers,
+                security=settings,
             )
         except ValueError as error:
             raise Refused(str(error)) from error
@@ -68,6 +64,12 @@ def with_settings(
             return await work(client)
 
     return run(main)
+
+
+def exclude_both(options: Options, deprecated: str, option: str) -> None:
+    """Refuse a deprecated option beside the one that replaces it, as Kafka's tools do."""
+    if options.has(deprecated) and options.has(option):
+        options.usage(f"Options --{deprecated} and --{option} cannot be specified together.")
 
 
 def given_settings(options: Options, file: str | None, *properties: str) -> dict[str, str]:

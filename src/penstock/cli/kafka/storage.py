@@ -11,13 +11,12 @@ from penstock.config.meta_properties import META_PROPERTIES, MetaProperties, dec
 from penstock.config.node import ConfigError, NodeConfig, read_node_config
 from penstock.config.properties import PropertiesError
 from penstock.ids import uuid_text
-from penstock.node.broker.formatting import FormatError, format_directories
+from penstock.node.broker.formatting import FormatError, format_directories, scram_credentials
 from penstock.node.quorum.initial_voters import InitialVotersError, choose_initial_voters
 from penstock.world.real import RealDisk, RealRng
 
 METADATA_VERSION = "4.3-IV0"
 _UNSUPPORTED = {
-    "add_scram": "--add-scram is not supported: Penstock has no SASL yet",
     "feature": "--feature is not supported: Penstock's feature levels are those of its release",
 }
 
@@ -55,7 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     for command in (info, form):
         command.add_argument("--config", "-c", required=True, help="The node's server.properties.")
     form.add_argument("--cluster-id", "-t", required=True, help="The id of the cluster.")
-    form.add_argument("--add-scram", "-S", action="append", help="Not supported by Penstock yet.")
+    form.add_argument(
+        "--add-scram",
+        "-S",
+        action="append",
+        help="A SCRAM_CREDENTIAL to add to the __cluster_metadata log, as "
+        "'SCRAM-SHA-256=[name=alice,password=alice-secret]'.",
+    )
     form.add_argument(
         "--ignore-formatted",
         "-g",
@@ -111,14 +116,16 @@ def _format(node: NodeConfig, arguments: argparse.Namespace) -> int:
             )
         )
 
+    rng = RealRng()
     format_directories(
         RealDisk(),
-        RealRng(),
+        rng,
         node,
         arguments.cluster_id,
         ignore_formatted=arguments.ignore_formatted,
         say=say,
         quorum=quorum,
+        credentials=scram_credentials(arguments.add_scram or (), rng),
     )
     return 0
 

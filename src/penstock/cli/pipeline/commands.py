@@ -130,12 +130,12 @@ def status_command(
     with report_errors("pipeline status"):
         from penstock.cli.pipeline.output import print_status
         from penstock.spark.blocking_client import BlockingClient
-        from penstock.spark.options import sink_options
+        from penstock.spark.options import broker_options, sink_options
         from penstock.spark.pipeline.checkpoint import latest_offsets
 
         checkpoints = _checkpoints(path)
         partitions = {partition for query in checkpoints for partition in query.offsets}
-        options = sink_options({"kafka.bootstrap.servers": bootstrap_server})
+        options = sink_options(broker_options(bootstrap_server))
         with BlockingClient(options.connection) as blocking:
             latest = blocking.call(lambda client: latest_offsets(client, partitions))
         print_status(checkpoints, latest, as_json=as_json)

@@ -31,6 +31,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class StrangerAnswered(Event):
+    """A client without the right to write got an answer to a write."""
+
+    partition: TopicPartition
+    value: bytes
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordSent(Event):
     producer: str
     partition: TopicPartition

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from penstock.ids import TopicPartition
+from penstock.security.acls import Acl
 from penstock.sim.cluster.events import Event
 
 
@@ -101,6 +102,11 @@ class History:
     final_copied: dict[TopicPartition, int] = field(default_factory=dict)
     # Per producer id and epoch, the requests that were not answered.
     unanswered: dict[tuple[int, int], int] = field(default_factory=dict)
+    # Whether there is an authorizer; the entries that a client sees at the end; and per node, its
+    # entries and its decisions.
+    has_acls: bool = False
+    described_acls: frozenset[Acl] = frozenset()
+    final_acls: dict[int, tuple[frozenset[Acl], tuple[bool, ...]]] = field(default_factory=dict)
     # How often each kind of thing happened, for the report of a run.
     totals: dict[str, int] = field(default_factory=dict)
     # Why the cluster did not heal in time, or None if it did.

@@ -32,6 +32,7 @@ from penstock.sim.cluster.events import (
     RecordConsumed,
     RecordSent,
     SnapshotPieceFetched,
+    StrangerAnswered,
 )
 from penstock.sim.cluster.faults.injector import CLIENTS, FaultInjector
 from penstock.sim.cluster.faults.quorum import snapshot_pieces
@@ -53,6 +54,7 @@ from penstock.sim.cluster.transaction_events import (
     TransactionalSendAcknowledged,
 )
 from penstock.sim.cluster.workloads import compacted_topic
+from penstock.sim.cluster.workloads.access_control import AccessControl, decisions_of
 from penstock.sim.cluster.workloads.clients import PRODUCERS, ClientWorkload
 from penstock.sim.cluster.workloads.compacted_topic import keyed_record
 from penstock.sim.cluster.workloads.drawn import build_workloads
@@ -87,6 +89,7 @@ _FREQUENT_EVENTS = (
     RecordConsumed,
     RecordSent,
     SnapshotPieceFetched,
+    StrangerAnswered,
     CopyOffsetsFetched,
     IsolatedRead,
     MarkerAppended,
@@ -125,22 +128,31 @@ def run_reassignments(seed: int) -> Report:
     return run_cluster(seed, with_reassignments=True)
 
 
+def run_acls(seed: int) -> Report:
+    """Run one seed of a cluster with an authorizer, whose entries change."""
+    return run_cluster(seed, with_acls=True)
+
+
 def run_cluster(
     seed: int,
     *,
     with_extras: bool = True,
     with_transactions: bool = False,
     with_reassignments: bool = False,
+    with_acls: bool = False,
 ) -> Report:
     """Run one seed. Raise InvariantViolated if a rule does not hold, with the events before it and
     the command that repeats the run. Without `with_extras` only the basic workloads and faults
     run, which makes speeds comparable. `with_transactions` adds transactional clients, and leaves
-    out some of the others. `with_reassignments` adds brokers, and moves partitions between them."""
+    out some of the others. `with_reassignments` adds brokers, and moves partitions between them.
+    `with_acls` adds an authorizer, and clients with and without rights."""
     simulation = Simulation(seed, trace_lines=20, max_steps=_MAX_STEPS)
     history = History()
     started, option = simulation.now(), "transactions" if with_transactions else "cluster"
     if with_reassignments:
         option = "reassignments"
+    if with_acls:
+        option = "acls"
     try:
         simulation.run(
             ClusterRun(
@@ -149,6 +161,7 @@ def run_cluster(
                 with_extras=with_extras,
                 with_transactions=with_transactions,
                 with_reassignments=with_reassignments,
+                with_acls=with_acls,
             ).main()
         )
         violations = [
@@ -209,6 +222,7 @@ class ClusterRun:
         with_extras: bool = True,
         with_transactions: bool = False,
         with_reassignments: bool = False,
+        with_acls: bool = False,
     ) -> None:
         self._simulation = simulation
         self._history = history
@@ -220,6 +234,7 @@ class ClusterRun:
             simulation.stream("extras") if with_extras else None,
             simulation.stream("transactions") if with_transactions else None,
             simulation.stream("reassignments") if with_reassignments else None,
+            simulation.stream("acls") if with_acls else None,
         )
         self._nodes = build_nodes(simulation, self._spec.configs, self._note, self._on_end)
         self._machines = [simulation.node(name) for name in CLIENTS]
@@ -262,6 +277,9 @@ class ClusterRun:
             workloads.append(
                 Reassignments(replace(env, rng=self._simulation.stream("reassigned partitions")))
             )
+        if self._spec.with_acls:
+            own = replace(env, rng=self._simulation.stream("access control"))
+            workloads.append(AccessControl(own))
         return workloads
 
     def _note(self, description: str) -> None:
@@ -405,6 +423,10 @@ class ClusterRun:
         """Record the logs of all replicas. Replicas compact their logs independently, so that of
         compacted logs only the records are comparable."""
         for process in self._observer.processes.values():
+            if process.authorizer is not None:
+                entries = frozenset(process.metadata.image.acls.values())
+                decisions = decisions_of(process.authorizer, self._spec)
+                self._history.final_acls[process.config.node_id] = entries, decisions
             for name, partition in process.replicas.partitions.items():
                 self._history.final_stable.setdefault(name, {})[process.config.node_id] = (
                     partition.last_stable_offset,

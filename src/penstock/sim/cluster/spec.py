@@ -69,6 +69,19 @@ transaction.two.phase.commit.enable={two_phase_commit}
 transactional.id.expiration.ms={id_expiration_ms}
 transaction.remove.expired.transaction.cleanup.interval.ms=700
 """
+# Settings of runs with access control. Nodes and the clients of other workloads are anonymous.
+_ACL_PROPERTIES = """\
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,CLIENTS:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.clients.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required {users};
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+"""
+# Clients that are not super users, and the port of their listener.
+WRITER, STRANGER = "writer", "stranger"
+CLIENTS_PORT = 9094
 TRANSACTION_PARTITIONS = 2
 RACKS = ("rack0", "rack1")
 
@@ -143,6 +156,7 @@ class ClusterSpec:
     may_lose_unsynced: bool = False
     transactions: TransactionSpec | None = None
     with_reassignments: bool = False
+    with_acls: bool = False
 
     @property
     def brokers(self) -> list[str]:
@@ -161,10 +175,11 @@ def draw_spec(
     extras: random.Random | None = None,
     transactions: random.Random | None = None,
     reassignments: random.Random | None = None,
+    acls: random.Random | None = None,
 ) -> ClusterSpec:
     """Draw a cluster. `extras` draws additional workloads and faults, `transactions` transactional
-    clients, `reassignments` more brokers; without them a seed gives the same cluster as before they
-    existed."""
+    clients, `reassignments` more brokers, `acls` brokers with an authorizer; without them a seed
+    gives the same cluster as before they existed."""
     flush_every_message = rng.random() < 0.3
     settings: dict[str, object] = {
         "offsets_partitions": OFFSETS_PARTITIONS,
@@ -183,6 +198,13 @@ def draw_spec(
         drawn |= {
             "with_reassignments": True,
             "workloads": tuple(drawn.get("workloads", ())[: reassignments.choice((0, 0, 1))]),
+            "may_lose_unsynced": False,
+        }
+    if acls is not None:
+        settings["with_acls"] = True
+        drawn |= {
+            "with_acls": True,
+            "workloads": tuple(drawn.get("workloads", ())[: acls.choice((0, 0, 1))]),
             "may_lose_unsynced": False,
         }
     if rng.random() < 0.3:
@@ -272,6 +294,8 @@ def _config(
     listeners = [f"PLAINTEXT://n{number}:9092"] * ("broker" in roles) + [
         f"CONTROLLER://n{number}:9093"
     ] * ("controller" in roles)
+    if "with_acls" in settings and "broker" in roles:
+        listeners.append(f"CLIENTS://n{number}:{CLIENTS_PORT}")
     text = _PROPERTIES.format(
         roles=roles,
         node_id=number,
@@ -283,6 +307,9 @@ def _config(
         text += _WORKLOAD_PROPERTIES + f"broker.rack={RACKS[number % len(RACKS)]}\n"
     if "transaction_partitions" in settings:
         text += _TRANSACTION_PROPERTIES.format(**settings)
+    if "with_acls" in settings:
+        users = " ".join(f'user_{user}="{user}-secret"' for user in (WRITER, STRANGER))
+        text += _ACL_PROPERTIES.format(users=users)
     return read_node_config(text.encode(), f"node {number} of the simulation")
 
 

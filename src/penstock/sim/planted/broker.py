@@ -53,7 +53,7 @@ def epoch_ends_capped_at_the_high_watermark() -> AbstractContextManager[None]:
 
 def impostors_change_fetch_sessions() -> AbstractContextManager[None]:
     """A client that poses as a replica opens and closes the fetch sessions of that replica."""
-    return replaced(Fetches, "_is_verified", lambda _original: lambda _fetches, _params: True)
+    return replaced(Fetches, "is_verified", lambda _original: lambda _fetches, _params: True)
 
 
 @contextlib.contextmanager

@@ -283,11 +283,11 @@ def followers_index_no_aborted_transactions() -> Iterator[None]:
         return observed
 
     def make_apply(apply: Any) -> Any:
-        def applied(producers: ProducerStates, header: Any, marker: Any, txn_index: Any) -> None:
+        def applied(producers: ProducerStates, header: Any, marker: Any, segment: Any) -> None:
             if is_follower:
                 producers.apply(header, marker)
             else:
-                apply(producers, header, marker, txn_index)
+                apply(producers, header, marker, segment)
 
         return applied
 

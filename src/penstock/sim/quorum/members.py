@@ -54,6 +54,8 @@ class Members:
         # The identity of each controller, and identities whose directory is gone.
         self.keys: dict[int, ReplicaKey] = {}
         self.lost: set[ReplicaKey] = set()
+        # Controllers that a leader was asked to add, until it has answered.
+        self._joining: list[Voter] = []
         self.added = 0
         self.removed = 0
         # Voters that shall be replaced by others; none while faults occur.
@@ -81,7 +83,15 @@ class Members:
     def may_lose(self, node_id: int) -> bool:
         """Return True if the quorum tolerates that a controller loses its directory now."""
         lost = {*self.lost, self.keys[node_id]}
-        return all(_has_majority(voters, lost) for voters in self._voter_sets())
+        return all(
+            _has_majority(voters, lost)
+            for before in self._voter_sets()
+            for voters in (before, *self._with_joining(before))
+        )
+
+    def _with_joining(self, voters: VoterSet) -> Iterator[VoterSet]:
+        """Yield the voter sets that a leader may be about to write: it adds one voter at a time."""
+        yield from (voters.add(voter) for voter in self._joining if voter.id not in voters.ids)
 
     def _voter_sets(self) -> Iterator[VoterSet]:
         """Yield the voter sets that may be in effect: the last committed one, and all later ones in
@@ -150,18 +160,21 @@ class Members:
 
     async def _add(self, quorum: ObservedQuorum, node_id: int) -> None:
         local = self._run.quorums[node_id].local
-        response = await quorum.add_raft_voter(
-            AddRaftVoterRequest(
-                cluster_id=None,
-                voter_id=local.id,
-                voter_directory_id=local.directory_id,
-                listeners=tuple(
-                    AddRaftVoterRequest.Listener(name=name, host=host, port=port)
-                    for name, host, port in local.endpoints
-                ),
-                ack_when_committed=self._rng.random() < 0.8,
-            )
+        request = AddRaftVoterRequest(
+            cluster_id=None,
+            voter_id=local.id,
+            voter_directory_id=local.directory_id,
+            listeners=tuple(
+                AddRaftVoterRequest.Listener(name=name, host=host, port=port)
+                for name, host, port in local.endpoints
+            ),
+            ack_when_committed=self._rng.random() < 0.8,
         )
+        self._joining.append(local)
+        try:
+            response = await quorum.add_raft_voter(request)
+        finally:
+            self._joining.remove(local)
         self.added += not response.error_code
         self._run.trace.note("add", node_id, response.error_code)
 

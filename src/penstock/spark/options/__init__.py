@@ -10,7 +10,7 @@ Names, defaults and meanings are those of Spark's own Kafka connector. Exception
 they are defined. The package is pure: it knows neither Spark nor the cluster.
 """
 
-from penstock.spark.options.kafka import ConnectionOptions
+from penstock.spark.options.kafka import ConnectionOptions, broker_options
 from penstock.spark.options.sink import SinkOptions, sink_options
 from penstock.spark.options.source import FetchOptions, SourceOptions, source_options
 from penstock.spark.options.values import OptionError
@@ -21,6 +21,7 @@ __all__ = [
     "OptionError",
     "SinkOptions",
     "SourceOptions",
+    "broker_options",
     "sink_options",
     "source_options",
 ]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from penstock.client.bootstrap import parse_bootstrap
 from penstock.client.offsets import IsolationLevel
+from penstock.client.security import InvalidSecurity, check_security, is_security_setting
+from penstock.client.servers import security_of
 from penstock.records.compression import Codec
 from penstock.spark.options.values import OptionError, bool_option, int_option
 
@@ -88,20 +90,22 @@ _REFUSED_BY_SINK = {
 class ConnectionOptions:
     """`api_timeout_s` bounds retries of requests that fail with a retriable error, such as a leader
     that moves or a broker that restarts. `known_brokers` are addresses that a planner found, for
-    its tasks; clients with different ones are equal."""
+    its tasks; clients with different ones are equal. `security` has security.protocol, sasl.* and
+    ssl.*, which are not shown."""
 
     bootstrap_servers: str
     client_id: str
     request_timeout_s: float
     api_timeout_s: float
     known_brokers: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
     """The settings that have an effect, without the prefix."""
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of_source(cls, options: Mapping[str, str]) -> KafkaOptions:
@@ -118,6 +122,7 @@ class KafkaOptions:
             client_id=self.settings.get("client.id", "penstock-spark"),
             request_timeout_s=self.integer("request.timeout.ms", default=30_000, minimum=1) / 1000,
             api_timeout_s=self.integer("default.api.timeout.ms", default=60_000, minimum=1) / 1000,
+            security=self._security(),
         )
 
     def integer(self, name: str, *, default: int, minimum: int) -> int:
@@ -153,6 +158,16 @@ class KafkaOptions:
             )
         return enabled
 
+    def _security(self) -> tuple[tuple[str, str], ...]:
+        security = {
+            name: value for name, value in self.settings.items() if is_security_setting(name)
+        }
+        try:
+            check_security(security)
+        except InvalidSecurity as error:
+            raise OptionError(f"{PREFIX}{error}") from None
+        return tuple(sorted(security.items()))
+
     def _bootstrap_servers(self) -> str:
         servers = self.settings.get("bootstrap.servers")
         if servers is None:
@@ -176,6 +191,19 @@ class KafkaOptions:
         return value
 
 
+def broker_options(bootstrap_servers: str) -> dict[str, str]:
+    """Return the kafka.* options of bootstrap servers, and of the security of their client."""
+    security = security_of(bootstrap_servers)
+    return {
+        f"{PREFIX}bootstrap.servers": str(bootstrap_servers),
+        **{
+            f"{PREFIX}{name}": value
+            for name, value in security.items()
+            if is_security_setting(name)
+        },
+    }
+
+
 def _select(
     options: Mapping[str, str],
     known: set[str],
@@ -190,14 +218,7 @@ def _select(
             continue
         if name in refused:
             raise OptionError(f"{PREFIX}{name} is not supported: {refused[name]}")
-        if name.startswith(("sasl.", "ssl.")) or (
-            name == "security.protocol" and value.strip().upper() != "PLAINTEXT"
-        ):
-            raise OptionError(
-                f"{PREFIX}{name} is not supported: the source and the sink connect without TLS "
-                "and SASL. Use a PLAINTEXT listener"
-            )
-        if name not in known:
+        if name not in known and not is_security_setting(name):
             similar = difflib.get_close_matches(name, [*known, *ignored], n=1)
             advice = f"did you mean {PREFIX}{similar[0]}?" if similar else "remove it"
             raise OptionError(f"{PREFIX}{name} is not a known client setting: {advice}")

@@ -51,6 +51,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.spark.options import broker_options
 from penstock.spark.pipeline.parsing import dead_letter_rows, parse_json
 from penstock.spark.sink.writer import check_columns
 
@@ -98,4 +99,4 @@ class Pipeline:
         return self.write(dead_letter_rows(rows), topic, **options)
 
     def _on(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap_servers, **options}
+        return {**broker_options(self.bootstrap_servers), **options}

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from penstock.spark.blocking_client import BlockingClient
 from penstock.spark.errors import spark_reason
-from penstock.spark.options import OptionError, sink_options
+from penstock.spark.options import OptionError, broker_options, sink_options
 from penstock.spark.pipeline.application import Application, check_file, load_application
 from penstock.spark.pipeline.checkpoint import default_checkpoint
 from penstock.spark.pipeline.errors import PipelineError
@@ -70,7 +70,7 @@ class PipelineRun:
 def check_brokers(bootstrap_servers: str) -> None:
     """Connect once, to fail within seconds and before Spark starts. KafkaError if no broker can be
     reached."""
-    with BlockingClient(sink_options({"kafka.bootstrap.servers": bootstrap_servers}).connection):
+    with BlockingClient(sink_options(broker_options(bootstrap_servers)).connection):
         return
 
 

@@ -20,9 +20,12 @@ _SAME = {
     "partition": ("partition_index", "index"),
     "topic": ("name", "topic_name"),
     "name": ("topic", "topic_name"),
+    "user": ("name",),
 }
 # Arrays of requests that have answers in the response, where several are possible.
 _ANSWERED = ("topics", "resources", "groups", "partitions")
+# The arrays of AlterUserScramCredentials, which one array answers.
+_ANSWERED_TOGETHER = ("deletions", "upsertions")
 
 
 def error_response(request: object, version: int, error: ErrorCode) -> object | None:
@@ -106,6 +109,8 @@ class _Build:
             name = field.name
         elif len(names) == 1:
             name = names[0]
+        elif tuple(names) == _ANSWERED_TOGETHER:
+            return tuple(element for name in names for element in getattr(request, name))
         else:
             preferred = [name for name in _ANSWERED if name in names]
             if not preferred:

@@ -14,38 +14,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from penstock.ids import Buffer
-from penstock.limits import ACCEPT_BACKLOG
 from penstock.testing.faults.board import FaultBoard
-from penstock.world import Listener, Network, ProtocolFactory
+from penstock.world import Network, ProtocolFactory
+from penstock.world.wrapped_network import WrappedNetwork
 
 # How soon a healed connection continues.
 _POLL_S = 0.01
 
 
-class CuttableNetwork:
+class CuttableNetwork(WrappedNetwork):
     """`ports` are the nodes of the ports that nodes connect to."""
 
     def __init__(
         self, network: Network, board: FaultBoard, node_id: int, ports: Mapping[int, int]
     ) -> None:
-        self._network = network
+        super().__init__(network)
         self._board = board
         self._node_id = node_id
         self._ports = ports
-
-    def max_descriptors(self) -> int | None:
-        return self._network.max_descriptors()
-
-    async def listen(
-        self,
-        factory: ProtocolFactory,
-        host: str,
-        port: int,
-        backlog: int = ACCEPT_BACKLOG,
-        *,
-        accepting: bool = True,
-    ) -> Listener:
-        return await self._network.listen(factory, host, port, backlog, accepting=accepting)
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int

@@ -7,6 +7,7 @@ the checker listed for it covers availability.
 from __future__ import annotations
 
 from penstock.sim.cluster.checkers import (
+    access_control,
     clients,
     compaction,
     damage,
@@ -84,4 +85,6 @@ CHECKERS: tuple[tuple[int, Checker], ...] = (
     (25, groups.members_that_are_heard_stay),
     (26, clients.clock_jumps_move_no_leader),
     (27, reassignments.reassignments_end_as_requested),
+    (28, access_control.denied_writes_are_never_visible),
+    (28, access_control.entries_agree),
 )
