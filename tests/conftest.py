@@ -3,11 +3,17 @@ workers."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
-# The duration of an example depends more on the load of the machine than on the code.
-settings.register_profile("penstock", deadline=None)
+# The duration of an example depends more on the load of the machine than on the code. Examples are
+# the same in each run, so that a change that breaks nothing cannot fail; PENSTOCK_EXAMPLES asks for
+# more, and fresh ones.
+settings.register_profile(
+    "penstock", deadline=None, derandomize="PENSTOCK_EXAMPLES" not in os.environ
+)
 settings.load_profile("penstock")
 
 

@@ -25,7 +25,14 @@ SPARK_EXAMPLES = examples("docs/SPARK.md", "##")
 
 def test_the_readme_has_these_examples() -> None:
     names = [name for name, _ in EXAMPLES]
-    assert names == ["confluent-kafka", "Transactions", "kafka-python", "Spark", "In a test"]
+    assert names == [
+        "confluent-kafka",
+        "Transactions",
+        "kafka-python",
+        "Spark",
+        "In a test",
+        "Secure",
+    ]
 
 
 # One test, because later examples read what earlier ones produced. Spark needs the worker that has

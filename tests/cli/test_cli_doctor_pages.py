@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli import build
 from penstock.cli.doctor.gather import Request, gather
-from penstock.cli.doctor.pages import NodePage, NoPage, parse_page, read_page
+from penstock.cli.doctor.pages import (
+    NodePage,
+    NoPage,
+    local_addresses,
+    parse_page,
+    read_page,
+)
 from penstock.health.examine import examine
 from penstock.health.observations import Flushes
 from penstock.world import World
@@ -48,6 +58,22 @@ def test_a_page_of_an_earlier_release_has_no_clock() -> None:
     assert parse_page(text, 0, 0) == NodePage(7)
 
 
+def test_disks_that_do_not_answer_are_named() -> None:
+    text = PAGE + (
+        'penstock_log_directory_stalled{directory="/fast"} 0\n'
+        'penstock_log_directory_stalled{directory="/d\\\\1 \\"a\\""} 1\n'
+    )
+    assert parse_page(text, 0, 0).stalled_dirs == ('/d\\1 "a"',)
+
+
+def test_flushes_between_two_pages() -> None:
+    first = NodePage(7, flushes=Flushes(40, 12))
+    assert NodePage(7, flushes=Flushes(44, 15)).after(first).recent_flushes == Flushes(4, 3)
+    assert NodePage(7).after(NodePage(7)).recent_flushes == Flushes(0, 0)
+    restarted = NodePage(7, flushes=Flushes(2, 0))
+    assert restarted.after(first).recent_flushes is None
+
+
 def test_a_page_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="not the page"):
         parse_page("go_goroutines 7\n", 0, 0)
@@ -70,6 +96,68 @@ def test_doctor_sees_the_clock_of_a_node_by_its_page(node: tuple[str, str]) -> N
         ("a page of metrics", "127.0.0.1:1: connection refused")
     ]
     assert "clock-differs" not in {finding.code for finding in examine(seen)}
+
+
+TOKEN = "a-long-secret"
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        (None, "it asks for a token (penstock.metrics.token): give it with --metrics-token"),
+        ("another", "it refuses the token: its own is another one"),
+        ("with\r\nX-Header: 1", "the token has characters that an HTTP header cannot have"),
+        (TOKEN, ""),
+    ],
+)
+def test_doctor_reads_a_page_that_asks_for_a_token(
+    guarded: tuple[str, str], token: str | None, why: str
+) -> None:
+    bootstrap, address = guarded
+    request = Request(bootstrap, over_s=0.0, metrics=(address,), metrics_token=token)
+    assert TOKEN not in repr(request)
+    seen = run(lambda world: gather(world, request))
+    assert seen.brokers[1].clock_ahead_ms == (None if why else 0)
+    reasons = [each.reason for each in seen.unseen if each.subject == "a page of metrics"]
+    assert reasons == ([f"{address}: {why}"] if why else [])
+
+
+def test_the_token_of_a_local_node_is_in_its_properties(
+    guarded: tuple[str, str], tmp_path: Path
+) -> None:
+    _bootstrap, address = guarded
+    (tmp_path / "1").mkdir()
+    properties = tmp_path / "1" / "server.properties"
+    properties.write_text(
+        f"penstock.metrics.listener=http://{address}\npenstock.metrics.token=old\n"
+        f"penstock.metrics.token = {TOKEN}\n"
+    )
+    assert local_addresses(tmp_path) == {address: TOKEN}
+    page = run(lambda world: read_page(world, address, TOKEN))
+    assert page.node_id == 1
+
+
+def test_the_token_may_come_from_the_environment(guarded: tuple[str, str]) -> None:
+    bootstrap, address = guarded
+    words = ["doctor", "--bootstrap-server", bootstrap, "--metrics", address, "--over", "0"]
+    done = CliRunner().invoke(
+        build("doctor"), [*words, "--json"], env={"PENSTOCK_METRICS_TOKEN": TOKEN}
+    )
+    assert json.loads(done.stdout)["unseen"] == []
+    done = CliRunner().invoke(build("doctor"), [*words, "--json"])
+    assert "asks for a token" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[tuple[str, str]]:
+    """Return the bootstrap server of a broker whose page asks for a token, and its address."""
+    address = f"127.0.0.1:{free_port()}"
+    settings = {
+        "penstock.metrics.listener": f"http://{address}",
+        "penstock.metrics.token": TOKEN,
+    }
+    with penstock.Cluster(settings) as cluster:
+        yield cluster.bootstrap_servers, address
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ def test_every_problem_of_the_file_is_reported(tmp_path: Path) -> None:
         "-t",
         CLUSTER,
         "-c",
-        write_config(tmp_path, "num.partitions=0", "ssl.protocol=TLS", "num.partition=2"),
+        write_config(tmp_path, "num.partitions=0", "zookeeper.connect=z", "num.partition=2"),
         "-s",
     )
     assert result.exit_code == 1

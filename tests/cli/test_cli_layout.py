@@ -190,7 +190,7 @@ def test_a_single_node_cannot_become_a_cluster(tmp_path: Path) -> None:
         (("--racks", "a,,b"), "--racks a,,b contains an empty name"),
         (("-c", "nonsense"), "'nonsense' is not a setting: give key=value"),
         (("--brokers", "3", "-c", "node.id=4"), "node.id cannot be given with -c"),
-        (("--brokers", "3", "-c", "ssl.keystore.location=x"), "TLS is not available yet"),
+        (("--brokers", "3", "-c", "zookeeper.connect=x"), "zookeeper.connect is not supported"),
     ],
 )
 def test_invalid_options_are_refused(tmp_path: Path, options: tuple[str, ...], reason: str) -> None:

@@ -18,6 +18,8 @@ PLAIN = [
     ["--port", "-1", "file"],
     ["--many", "a=b", "file", "--dir", "some/where", "--many", "c=d"],
     ["--bounded", "3", "file"],
+    ["--flag", "file"],
+    ["file", "--flag", "--port", "1"],
 ]
 OTHER = [
     [],
@@ -38,10 +40,16 @@ def recording(seen: dict[str, Any]) -> Callable[..., None]:
         directory: Annotated[Path, Option("--dir", Path, "Where.")] = Path("here"),
         settings: Annotated[list[str] | None, Option("--many", str, "Settings.", many=True)] = None,
         bounded: Annotated[int, Option("--bounded", int, "From 1 to 3.", min=1, max=3)] = 2,
+        flag: Annotated[bool, Option("--flag", bool, "A flag.", is_flag=True)] = False,
     ) -> None:
         """A command."""
         seen.update(
-            file=file, port=port, directory=directory, settings=settings or [], bounded=bounded
+            file=file,
+            port=port,
+            directory=directory,
+            settings=settings or [],
+            bounded=bounded,
+            flag=flag,
         )
 
     return command

@@ -87,10 +87,23 @@ def test_the_servers_come_from_a_clients_properties(tmp_path: Path) -> None:
     config.write_text(f"bootstrap.servers={FIRST}\nsecurity.protocol=PLAINTEXT\n")
     assert run("profile", "add", "a", "--config", str(config))[0] == 0
     assert connects_to("--profile", "a") == FIRST
-    config.write_text(f"bootstrap.servers={FIRST}\nsecurity.protocol=SASL_SSL\n")
-    code, _out, err = run("profile", "add", "a", "--config", str(config))
+
+
+@pytest.mark.parametrize("words", [("--profile", "a"), ("--command-config",)])
+def test_the_security_of_a_clients_properties_is_used(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers={FIRST}\nsecurity.protocol=SASL_PLAINTEXT\n")
+    assert run("profile", "add", "a", "--config", str(config))[0] == 0
+    given = words if len(words) == 2 else (*words, str(config))
+    code, _out, err = run("topics", "list", *given)
     assert code == 1
-    assert "security.protocol=SASL_SSL is not supported" in err
+    assert "sasl.mechanism=GSSAPI is not supported" in err
+    config.unlink()
+    code, _out, err = run("topics", "list", *given)
+    assert code == 1
+    assert "cannot read" in err
 
 
 @pytest.mark.parametrize(

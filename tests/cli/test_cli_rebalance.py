@@ -192,6 +192,38 @@ def test_a_drain_without_enough_brokers_moves_nothing(servers: str, command: Com
     assert topic(servers, "wide") == [(1, (1, 2, 3, 4))]
 
 
+def test_the_last_broker_is_not_said_to_be_safe_to_stop() -> None:
+    with penstock.Cluster() as cluster:
+        server = cluster.bootstrap_servers
+
+        def drain(*words: str) -> Result:
+            line = ["brokers", "drain", "1", *words, "--bootstrap-server", server]
+            done = CliRunner().invoke(build(), line)
+            return done.exit_code, done.stdout, done.stderr
+
+        create(server, "orders", [[1]] * 3)
+        code, out, err = drain()
+        assert (code, out) == (1, "")
+        assert err == (
+            "penstock brokers drain: no broker but 1 is live: their replicas have no place to go, "
+            "and 3 partitions will be offline when they stop. Start another broker first. "
+            "Nothing was changed\n"
+        )
+        assert drain("--dry-run")[0] == 0
+
+        def is_cordoned() -> bool:
+            line = ["brokers", "list", "--json", "--bootstrap-server", server]
+            return "cordoned" in CliRunner().invoke(build(), line).stdout
+
+        assert not is_cordoned()
+        ask(server, lambda client: client.admin.delete_topic("orders"))
+        code, out, err = drain()
+        assert code == 0, err
+        assert "But no other broker is live: when they stop, the cluster serves nobody" in out
+        assert "safe to stop" not in out
+        assert is_cordoned()
+
+
 def test_moves_in_progress_are_adopted_or_cancelled(servers: str, command: Command) -> None:
     """As after an interrupted run: a move is in progress, far too slow to complete."""
     create(servers, "large", [[1], [2], [3]])

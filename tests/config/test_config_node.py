@@ -155,7 +155,7 @@ def test_unsupported_settings_without_effect_are_accepted() -> None:
     idle = {
         "authorizer.class.name": "",
         "remote.log.storage.system.enable": "false",
-        "security.inter.broker.protocol": "plaintext",
+        "security.inter.broker.protocol": "PLAINTEXT",
     }
     assert read(COMBINED | idle).warnings == ()
 

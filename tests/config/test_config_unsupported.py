@@ -15,21 +15,16 @@ from tests.config.node_examples import COMBINED, problems
             "zookeeper.connect is not supported: like Kafka since 4.0, Penstock stores metadata",
         ),
         (
-            "ssl.keystore.location=/k",
-            "ssl.keystore.location is not supported: TLS is not available yet",
+            "ssl.engine.factory.class=org.A",
+            "ssl.engine.factory.class is not supported: it names a Java class",
         ),
         (
-            "sasl.enabled.mechanisms=PLAIN",
-            "sasl.enabled.mechanisms is not supported: SASL is not available yet",
+            "sasl.kerberos.service.name=kafka",
+            "sasl.kerberos.service.name is not supported: Kerberos (GSSAPI) is not supported",
         ),
         (
             "listener.name.a.ssl.key=k",
             "listener.name.a.ssl.key is not supported: this setting per listener",
-        ),
-        ("security.inter.broker.protocol=SSL", "security.inter.broker.protocol is not supported"),
-        (
-            "authorizer.class.name=A",
-            "authorizer.class.name is not supported: there is no authorizer yet",
         ),
         (
             "remote.log.storage.system.enable=TRUE",

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -69,7 +69,7 @@ class DrilledNode:
 
     def read_line(self, word: str) -> str:
         output = _pipe(self.process.stdout)
-        assert select.select([output], [], [], DEADLINE_S)[0], f"no {word!r} from the node"
+        assert wait([output], DEADLINE_S), f"no {word!r} from the node"
         line = output.readline().decode()
         assert line.startswith(word), f"{line!r}; its log ends with: {self.log.read_text()[-4000:]}"
         return line.removeprefix(word).strip()

@@ -6,9 +6,10 @@ It uses only the command line and the client.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ class PenstockCluster:
     range."""
 
     penstock = COMMAND
+    # Added to the environment of all nodes.
+    environment: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -52,7 +55,12 @@ class PenstockCluster:
     def start(self) -> None:
         with self._errors.open("ab") as errors:
             command = [str(self.penstock), "up", "--dir", str(self.directory), *self._flags]
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **self.environment},
+            )
         line = first_line(self.process, time.monotonic() + PATIENCE_S)
         if line != READY + self.bootstrap:
             self.kill()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
@@ -130,9 +130,9 @@ def first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
         raise PenstockError("the process was started without a pipe for its stdout")
     line = b""
     while not line.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
-        if not select.select([output], [], [], left)[0]:
+        if not wait([output], left):
             break
-        byte = os.read(output.fileno(), 1)  # unbuffered: select does not see a buffer
+        byte = os.read(output.fileno(), 1)  # unbuffered: wait does not see a buffer
         if not byte:
             break
         line += byte

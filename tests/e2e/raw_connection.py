@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from penstock.protocol.apis import api_of
 from penstock.protocol.codec import decode
@@ -28,7 +28,7 @@ class RawConnection:
         self.socket.settimeout(TIMEOUT_S)
         self.socket.connect((host, int(port)))
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -6,6 +6,7 @@ fewer brokers and records.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -105,6 +106,17 @@ def assert_balanced(cluster: PenstockCluster, brokers: int) -> str:
     return ", ".join(spreads)
 
 
+def rebalance(cluster: PenstockCluster, brokers: int) -> str:
+    """Balance the cluster. A broker that is slow for a moment loses its leaderships, and records
+    arrive meanwhile; then the next plan brings the rest."""
+    for _ in range(2):
+        run(cluster, "rebalance", "--execute")
+        with contextlib.suppress(AssertionError):
+            return assert_balanced(cluster, brokers)
+    run(cluster, "rebalance", "--execute")
+    return assert_balanced(cluster, brokers)
+
+
 def test_a_cluster_grows_and_shrinks_under_load(
     cluster: PenstockCluster, record_property: Callable[[str, object], None]
 ) -> None:
@@ -125,9 +137,8 @@ def test_a_cluster_grows_and_shrinks_under_load(
         assert moves_in_progress(cluster) == 0
         load.produce_more(100)
         interrupt(cluster, "rebalance", "--execute", "--throttle", THROTTLE, "--concurrent", "5")
-        run(cluster, "rebalance", "--execute")
+        grown = rebalance(cluster, MOST)
         grown_s = time.monotonic() - started
-        grown = assert_balanced(cluster, MOST)
         assert moves_in_progress(cluster) == 0
         load.produce_more(1_000)
 
@@ -143,9 +154,8 @@ def test_a_cluster_grows_and_shrinks_under_load(
             "fencing of the drained brokers",
         )
         run(cluster, "brokers", "remove", *leaving, "--yes")
-        run(cluster, "rebalance", "--execute")
+        shrunk = rebalance(cluster, LEAST)
         shrunk_s = time.monotonic() - started
-        shrunk = assert_balanced(cluster, LEAST)
         load.produce_more(1_000)
         sent = load.finish()
     read_back(load, cluster.bootstrap)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
@@ -70,6 +71,7 @@ from penstock.protocol.schema import EncodedArray, EncodedParts, fields_of
 from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.replica.throttle import ReplicationThrottles
+from penstock.security.quotas.client_quotas import ClientQuotas, MutationQuota
 from penstock.world.sim import Simulation
 from tests.config.node_examples import COMBINED, read
 
@@ -366,11 +368,20 @@ class FakeController:
         self,
         decide: Callable[[MetadataImage, T, ControllerContext], ControllerResult[R]],
         request: T,
+        mutations: MutationQuota | None = None,
     ) -> R:
         await asyncio.sleep(0)
-        return self._node.apply(lambda image: decide(image, request, self._node.context))
+        context = replace(self._node.context, mutations=mutations)
+        return self._node.apply(lambda image: decide(image, request, context))
 
     alter_configs = decide
+
+    def mutation_quota(self, user: str, client_id: str, *, is_strict: bool) -> MutationQuota | None:
+        quotas = self._node.parts.quotas.mutations
+        return quotas.of_request(user, client_id, 0, is_strict=is_strict)
+
+    def throttle_ms(self, mutations: MutationQuota) -> int:
+        return mutations.throttle_ms(0)
 
     async def decide_in_slices(
         self,
@@ -413,12 +424,13 @@ class FakeControllers:
         decide: Callable[[Any, T], Awaitable[R]],
         *,
         version: int,
-        client_id: str | None = None,
-        peer: str = "",
+        requester: object = None,
     ) -> R:
         return await decide(self._controller, request)
 
-    async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+    async def create_missing(
+        self, names: Iterable[str], requester: object = None
+    ) -> dict[str, KafkaError | None]:
         request = auto_created(self._node.config, names)
         response = await self._controller.decide(create_topics, request)
         return {
@@ -516,6 +528,7 @@ class FakeNode:
             verifier=verifier,
             producer_ids=cast(ProducerIds, self.producer_ids),
             encoded_topics=EncodedTopics(self.world.clock),
+            quotas=ClientQuotas(),
         )
         self._began = self.world.clock.monotonic()
 

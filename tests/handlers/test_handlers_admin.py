@@ -481,3 +481,22 @@ def test_list_config_resources(
         assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 
     run(main)
+
+
+def test_a_resource_that_is_repeated_is_described_once_and_many_take_turns() -> None:
+    """100,000 times this broker would take minutes, and hundreds of megabytes."""
+
+    async def main(node: FakeNode) -> None:
+        repeated = DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name="1")
+        others = tuple(
+            DescribeConfigsRequest.Resource(resource_type=GROUP, resource_name=f"g{number}")
+            for number in range(30)
+        )
+        request = DescribeConfigsRequest(resources=(repeated,) * 20_000 + others)
+        results = (await answer(node, 32, 4, request)).results
+        assert [result.resource_name for result in results] == [
+            "1",
+            *(f"g{number}" for number in range(30)),
+        ]
+
+    run(main)

@@ -168,7 +168,9 @@ def test_a_topic_that_another_request_creates_is_retriable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main(node: FakeNode) -> None:
-        async def already_exists(names: list[str]) -> dict[str, KafkaError | None]:
+        async def already_exists(
+            names: list[str], _requester: object
+        ) -> dict[str, KafkaError | None]:
             return dict.fromkeys(names, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "uncommitted"))
 
         monkeypatch.setattr(node.controllers, "create_missing", already_exists)

@@ -12,6 +12,7 @@ from penstock.health.findings import Level
 from penstock.health.observations import (
     Event,
     EventKind,
+    Flushes,
     LogDir,
     Node,
     NodeState,
@@ -139,6 +140,28 @@ def test_why_a_replica_of_broker_2_is_behind(seen: Observation, expected: list[s
     causes = broker_causes(seen, 2, partition(isr=(1, 3)))
     assert [cause.words for cause in causes] == expected
     assert "under-replicated" in found(without_2_in_sync(seen))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (
+            {"recent_flushes": Flushes(4, 3)},
+            "is slow: 3 of 4 syncs of its logs took 1 s or longer while doctor looked",
+        ),
+        (
+            {"stalled_dirs": ("/d1", "/d2")},
+            "does not answer: a read of /d1 and /d2 takes longer than 1 s",
+        ),
+    ],
+)
+def test_a_replica_is_behind_because_of_its_disk(fields: dict[str, object], why: str) -> None:
+    findings = found(without_2_in_sync(with_broker_2(**fields)))
+    (code,) = {"disk-slow", "disk-stalled"} & set(findings)
+    behind = findings["under-replicated"]
+    assert [reason.code for reason in behind.reasons] == ["replica-behind", code]
+    assert behind.sentence(NOW_MS).endswith(f"; its disk {why}")
+    assert behind.todos[0] == findings[code].todos[0], "the root cause comes first"
 
 
 def test_a_slow_replica_is_compared_with_its_leader_and_its_log() -> None:

@@ -264,6 +264,30 @@ def test_a_slow_disk() -> None:
     assert examine(replace(seen, brokers=brokers)) == []
 
 
+def test_a_disk_that_has_become_slow() -> None:
+    """Since the start of the broker, few of its syncs were slow."""
+    seen, before = healthy(), Flushes(100_000, 5)
+    for recent, is_slow in ((Flushes(3, 2), True), (Flushes(5, 2), False), (Flushes(1, 1), False)):
+        brokers = {**seen.brokers, 2: broker(2, flushes=before, recent_flushes=recent)}
+        assert ("disk-slow" in words(replace(seen, brokers=brokers))) == is_slow
+    brokers = {**seen.brokers, 2: broker(2, recent_flushes=Flushes(3, 2))}
+    assert words(replace(seen, brokers=brokers))["disk-slow"] == (
+        "the disk of broker 2 is slow: 2 of 3 syncs of its logs took 1 s or longer while doctor "
+        "looked"
+    )
+
+
+def test_a_disk_that_does_not_answer() -> None:
+    seen = healthy()
+    brokers = {**seen.brokers, 2: broker(2, stalled_dirs=("/d1",), flushes=Flushes(9, 9))}
+    (finding,) = examine(replace(seen, brokers=brokers))
+    assert (finding.code, finding.level) == ("disk-stalled", Level.PROBLEM)
+    assert finding.sentence(seen.now_ms) == (
+        "the disk of broker 2 does not answer: a read of /d1 takes longer than 1 s"
+    )
+    assert "stop broker 2" in finding.todos[0]
+
+
 def test_the_clock_of_the_active_controller_is_reported_once() -> None:
     seen = healthy()
     assert seen.quorum is not None

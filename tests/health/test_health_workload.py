@@ -252,7 +252,16 @@ def test_a_transaction_that_cannot_complete_names_the_partition_without_leader()
             ),
         ),
     )
-    assert "payments-3: has no leader" in words(seen)["transaction-not-completed"]
+    stays = words(seen)["transaction-not-completed"]
+    assert "its markers cannot be written" in stays
+    assert "payments-3: has no leader" in stays
+
+
+def test_a_transaction_that_completes_late_blames_no_partition() -> None:
+    late = transaction(state="PrepareCommit", states=("PrepareCommit",) * 2, partitions={})
+    finding = found(healthy(transactions=(late,)))["transaction-not-completed"]
+    assert "its markers are not written yet" in finding.says
+    assert "leaders of these partitions" not in finding.todo
 
 
 # Spark queries

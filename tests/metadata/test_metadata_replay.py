@@ -104,7 +104,7 @@ def test_replay_does_not_change_the_image(history: list[object], cut: int) -> No
 def test_transaction_takes_effect_at_its_end_as_a_whole(history: list[object], cut: int) -> None:
     records = committed(history)
     open_, _delta = EMPTY.replay(records[: min(cut, len(records) - 1)], 10)
-    assert (open_.topics, open_.brokers, open_.configs, open_.opaque_records) == ({}, {}, {}, {})
+    assert (open_.topics, open_.brokers, open_.configs, open_.client_quotas) == ({}, {}, {}, {})
     assert (
         open_.replay(records[min(cut, len(records) - 1) :], 50)[0] == EMPTY.replay(history, 50)[0]
     )

@@ -37,16 +37,18 @@ def quick_rules(replaced: Mapping[str, str]) -> str:
 
 
 class Prometheus:
-    """Scrapes targets every half second."""
+    """Scrapes targets every half second, or at another interval."""
 
-    def __init__(self, directory: Path, targets: Iterable[str], rules: str) -> None:
+    def __init__(
+        self, directory: Path, targets: Iterable[str], rules: str, interval: str = "500ms"
+    ) -> None:
         self._directory = directory
         directory.mkdir()
         (directory / "alerts.yml").write_text(rules)
         config = {
             "global": {
-                "scrape_interval": "500ms",
-                "scrape_timeout": "500ms",
+                "scrape_interval": interval,
+                "scrape_timeout": interval,
                 "evaluation_interval": "500ms",
             },
             "rule_files": ["alerts.yml"],
@@ -95,6 +97,9 @@ class Prometheus:
             lambda: set(names) <= set(self.firing()),
             lambda: f"{set(names) - set(self.firing())} did not fire",
         )
+
+    def wait_resolved(self, name: str) -> None:
+        self.wait(lambda: name not in self.firing(), f"{name} still fires")
 
     def wait(self, condition: Any, message: Any) -> None:
         deadline = time.monotonic() + PATIENCE_S

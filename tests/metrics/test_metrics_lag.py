@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Container, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock import limits
+from penstock.coordinator.offsets.committed import Committed
 from penstock.errors import ErrorCode, KafkaError, NotInMemory
 from penstock.ids import TopicPartition
 from penstock.metrics.reads import Reads
 from penstock.metrics.samples import Samples, page
 from penstock.metrics.turn import Turn
+from penstock.node.metrics import positions as positions_module
 from penstock.node.metrics.lag import LagSource
+from penstock.node.metrics.positions import Positions
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import build_batch
 from tests.metrics.scrape import Page, parsed, value
@@ -100,11 +104,12 @@ class Lags:
         self.clock = Clock()
         self.remote = Remote()
         self.committed = {
-            group: {name: SimpleNamespace(offset=offset) for name, offset in offsets.items()}
+            group: {name: Committed(offset, -1, "", 0) for name, offset in offsets.items()}
             for group, offsets in groups.items()
         }
         offsets = SimpleNamespace(of_group=lambda group: self.committed[group])
         machine = SimpleNamespace(groups=SimpleNamespace(by_id=self.committed, offsets=offsets))
+        self.replicas = replicas
         world: Any = SimpleNamespace(clock=self.clock, offload=Offload())
         parts: Any = SimpleNamespace(machines=[machine])
         broker: Any = SimpleNamespace(
@@ -260,3 +265,109 @@ def test_a_group_with_many_partitions_is_looked_at_in_pieces(is_remote: bool, wa
     found = lags.scrape()
     assert value(found, "penstock_group_lag", group="a") == 9 * count
     assert lags.pauses >= walks * count / limits.SCRAPED_PARTITIONS_PER_STEP
+
+
+class LookedUp(dict[TopicPartition, Replica]):
+    """Counts look-ups of replicas by their names."""
+
+    count = 0
+
+    def get(self, name: TopicPartition, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(name, default)
+
+
+def test_replicas_are_looked_up_once_while_nothing_changes() -> None:
+    some = names(300)
+    replicas = LookedUp({name: Replica(Log(1_000)) for name in some[:200]})
+    lags = Lags({"a": dict.fromkeys(some, 10)}, replicas)
+    for _ in range(3):
+        assert value(lags.scrape(), "penstock_group_lag", group="a") == 0
+        assert len(lags.remote.refreshed) == 100
+    assert replicas.count == 300
+    lags.committed["a"][some[0]] = Committed(4, -1, "", 0)
+    assert value(lags.scrape(), "penstock_group_lag", group="a") == 6
+    assert replicas.count == 300, "a new offset needs no look-up"
+
+
+def test_replicas_are_forgotten_if_no_scrape_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of deleted topics would stay in memory."""
+    monkeypatch.setattr(positions_module, "SCRAPE_KEPT_S", 0.01)
+    (name,) = names(1)
+    partitions = {name: Replica(Log(1_000))}
+    store = SimpleNamespace(directories=[])
+    replicas: Any = SimpleNamespace(partitions=partitions, store=store)
+
+    async def scrape_and_wait() -> None:
+        positions = Positions(NODE, replicas)
+        positions.begin()
+        await positions.of_group("a", [name], Turn(cast(Any, Clock())))
+        positions.end()
+        deleted = weakref.ref(partitions.pop(name))
+        assert deleted() is not None
+        async with asyncio.timeout(10):
+            while deleted() is not None:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scrape_and_wait())
+
+
+def commit_another(lags: Lags) -> None:
+    lags.committed["a"][TopicPartition("topic", 9)] = Committed(9, -1, "", 0)
+
+
+def fall_out_of_sync(lags: Lags) -> None:
+    lags.replicas[TopicPartition("topic", 0)].state = SimpleNamespace(leader=2, isr=(2,))
+
+
+def fail_directory(lags: Lags) -> None:
+    lags.replicas[TopicPartition("topic", 0)].directory.failure = "broken"
+
+
+def replace_replica(lags: Lags) -> None:
+    """The topic was deleted and created again."""
+    cast(dict[Any, Any], lags.replicas)[TopicPartition("topic", 0)] = Replica(Log(0), 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "lag"),
+    [
+        (commit_another, 10 + 1),
+        (fall_out_of_sync, 10 - 5),  # its leader says that it ends at 10
+        (fail_directory, 10 - 5),
+        (replace_replica, 10 + 85),
+    ],
+)
+def test_what_changes_between_scrapes_is_looked_up_again(
+    change: Callable[[Lags], None], lag: int
+) -> None:
+    name = TopicPartition("topic", 0)
+    lags = Lags({"a": {name: 5}}, {name: Replica(Log(1_000), 15)})
+    for _ in range(2):
+        assert value(lags.scrape(), "penstock_group_lag", group="a") == 10
+    change(lags)
+    for _ in range(2):
+        assert value(lags.scrape(), "penstock_group_lag", group="a") == lag
+
+
+def test_a_replica_that_comes_into_sync_is_believed() -> None:
+    (name,) = names(1)
+    replica = Replica(Log(1_000), high_watermark=15)
+    replica.state = SimpleNamespace(leader=2, isr=(2,))
+    lags = Lags({"a": {name: 5}}, {name: replica})
+    assert value(lags.scrape(), "penstock_group_lag", group="a") == 5
+    replica.state = SimpleNamespace(leader=2, isr=(NODE, 2))
+    assert value(lags.scrape(), "penstock_group_lag", group="a") == 10
+
+
+@pytest.mark.parametrize(("caught_up", "seconds"), [(0, None), (1, 0.0)])
+def test_a_topic_has_a_lag_in_seconds_if_that_of_a_partition_is_known(
+    caught_up: int, seconds: float | None
+) -> None:
+    first, second = names(2)
+    replicas = {name: Replica(Log(-1)) for name in (first, second)}
+    lags = Lags({"a": {first: 9 + caught_up, second: 9}}, replicas)
+    found = lags.scrape()
+    assert value(found, "penstock_group_lag", group="a") == 2 - caught_up
+    known = [each for key, each in found.items() if key[0] == "penstock_group_lag_seconds"]
+    assert known == ([] if seconds is None else [seconds])

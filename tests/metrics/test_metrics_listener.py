@@ -371,6 +371,7 @@ def test_an_address_in_use_is_refused_with_advice() -> None:
     [
         ("http://127.0.0.1:9404", Address("127.0.0.1", 9404)),
         ("HTTP://localhost:0/", Address("localhost", 0)),
+        ("https://127.0.0.1:9404", Address("127.0.0.1", 9404)),
         ("[::1]:9404", Address("::1", 9404)),
         (":9404", Address("", 9404)),
         ("", None),
@@ -381,7 +382,7 @@ def test_the_setting_names_an_address(text: str, address: Address | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["9404", "https://host:1", "http://host", "http://host:99999", "a b:1"]
+    "text", ["9404", "ftp://host:1", "http://host", "http://host:99999", "a b:1"]
 )
 def test_other_values_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"http://host:port|is not a port"):

@@ -173,9 +173,9 @@ def test_the_first_record_after_a_marker_is_found_in_the_log() -> None:
         ):
             partition.log.append_as_leader(batch, partition.leader_epoch, from_client=False)
         for offset, end, age_s in ((0, 3, 600), (1, 3, 400), (1, 2, 0), (2, 3, 400)):
-            found = LocalTimes(world.clock, Reads(world))
-            wanted = Wanted(name, partition, offset, end)
-            await found.refresh([wanted], Turn(world.clock))
-            assert found.age_s(wanted) == pytest.approx(age_s, abs=1)
+            wanted = Wanted({}, name, partition, offset, end)
+            await LocalTimes(world.clock, Reads(world)).look_up([wanted], Turn(world.clock))
+            assert wanted.found is not None
+            assert wanted.found.age_s(world.clock.now_ms()) == pytest.approx(age_s, abs=1)
 
     run_broker(look)

@@ -30,6 +30,7 @@ from penstock.node.replication.fetchers import ReplicaFetchers
 from penstock.node.replication.replicas import Replicas
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.replica.throttle import ReplicationThrottles
+from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.server.dispatch import Dispatch
 from penstock.server.server import Server
 from penstock.world import World
@@ -159,6 +160,7 @@ class Broker:
         self.clock = world.clock
         self.metadata = self.replicas = self
         self.quorum = SimpleNamespace(kraft_version=0)
+        self.quotas = ClientQuotas()
         self.actions = ActionQueue(world.clock)
         self.fetches = Fetches(
             world, cast(MetadataView, self), cast(Replicas, self), self.actions, self.spawn

@@ -253,6 +253,32 @@ def test_the_log_has_a_line_for_a_broker_that_shuts_down(
     ]
 
 
+def test_the_log_has_a_line_for_a_broker_that_is_unregistered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def unregisters(
+        _simulation: Simulation, _quorum: Quorum, controller: NodeController
+    ) -> None:
+        for broker_id in (7, 8, 9):
+            await controller.unregister_broker(UnregisterBrokerRequest(broker_id=broker_id))
+        await asyncio.sleep(0.1)
+
+    with_controller(unregisters)
+    lines = [each for each in caplog.records if "left the in-sync" in each.getMessage()]
+    why = r"was unregistered at [\d: -]+ \(UnregisterBroker, penstock brokers remove\)"
+    assert [each.levelno for each in lines] == [logging.WARNING] * 2
+    assert re.fullmatch(
+        rf"broker 7 left the in-sync replicas of t-0, t-1, t-2 and {PARTITIONS - 3} more: "
+        rf"broker 7 {why}",
+        lines[0].getMessage(),
+    )
+    assert re.fullmatch(
+        rf"broker 8 left the in-sync replicas of t-0, t-1, t-2 and {PARTITIONS - 3} more: "
+        rf"{PARTITIONS} of them are without a leader; .*broker 8 {why}.*",
+        lines[1].getMessage(),
+    )
+
+
 def test_partitions_that_a_dead_broker_led_get_their_leaders_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from penstock.handlers import load
 from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.limits import REMEMBERED_TAIL_BATCHES
+from penstock.node.replication import replica_fetcher
 from penstock.node.replication.replica_fetcher import whole_batches
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.world.sim.disk import SimFile
@@ -52,6 +53,31 @@ def test_a_large_response_is_appended_in_pieces() -> None:
         )
 
     run(main, config=replace(CONFIG, segment_bytes=10_000_000), partitions=4)
+
+
+def test_a_follower_that_catches_up_syncs_what_it_has_before_it_fetches_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without that, the kernel makes its event loop wait in a write for other pages."""
+    monkeypatch.setattr(replica_fetcher, "CATCH_UP_UNSYNCED_BYTES", 500_000)
+    fetched = replace(CONFIG, segment_bytes=10_000_000)
+
+    async def main(cluster: Cluster) -> None:
+        await cluster.brokers[3].stop()
+        cluster.controller.change(isr=(1, 2))
+        for _ in range(12):
+            await cluster.produce("x" * 300_000)
+        cluster.controller.register(3)
+        cluster.make(3, fetched)
+        await cluster.brokers[3].start()
+        unsynced = 0
+        while (follower := cluster.partition(3)).log_end_offset < 12:
+            unsynced = max(unsynced, follower.log_end_offset - follower.log.flushing.recovery_point)
+            await asyncio.sleep(0.0001)
+        assert 0 < unsynced <= 6, "a response has up to 1 MB"
+        assert values(follower) == values(cluster.partition(1))
+
+    run(main, config=fetched)
 
 
 def test_a_response_with_repeated_records_still_updates_the_high_watermark() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.config.topic import LogConfig
 from penstock.errors import ErrorCode, KafkaError
+from penstock.limits import REFUSAL_REMEMBERED_S
 from penstock.metadata.image import PartitionState
 from penstock.node.delayed import ActionQueue
 from penstock.node.partition.env import PartitionEnv
@@ -17,7 +18,7 @@ from penstock.node.partition.partition import Partition
 from penstock.records.record import read_records
 from penstock.world import World
 from penstock.world.sim import Simulation
-from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store
+from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store, sequenced
 
 ALONE = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=3)
 
@@ -269,5 +270,61 @@ def test_waiters_have_their_own_deadlines() -> None:
                 await wait
             ended.append(round(node.world.clock.monotonic() - start, 3))
         assert ended == [1.0, 2.0, 3.0]
+
+    simulation.run(node.run(main()))
+
+
+def test_a_batch_sent_behind_a_refused_one_is_refused_alike_and_not_out_of_order() -> None:
+    """A producer has five batches in flight. The first two came before this broker knew that it
+    leads. Sent again in order, a batch that was replicated from the leader before is a duplicate.
+    After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would send it again in a new epoch."""
+    simulation = Simulation(7)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(node.world, "/d")
+        partition.append(sequenced(4, 0, "a"))
+        partition.become(replace(ALONE, leader=2, leader_epoch=4))
+        for sequence in (0, 1):
+            with pytest.raises(KafkaError) as refused:
+                partition.append_produced(sequenced(4, sequence, "a"), acks_all=True)
+            assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition.become(replace(ALONE, leader_epoch=5))
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 2, "a"), acks_all=True)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "sequence 2 after 0" in refused.value.message
+        for sequence in (0, 1, 2):
+            partition.append_produced(sequenced(4, sequence, "a"), acks_all=True)
+        assert partition.log_end_offset == 3
+        await asyncio.sleep(REFUSAL_REMEMBERED_S + 1)
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 9, "a"), acks_all=True)
+        assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    simulation.run(node.run(main()))
+
+
+def test_a_batch_behind_one_that_lacked_in_sync_replicas_is_refused_alike() -> None:
+    simulation = Simulation(8)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(
+            node.world, "/d", replace(SMALL, min_insync_replicas=2)
+        )
+        two = PartitionState(replicas=(1, 2), isr=(1,), leader=1, leader_epoch=4)
+        partition.become(two)
+        partition.append_produced(sequenced(4, 0, "a"))
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 1, "a"), acks_all=True)
+        assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        partition.become(replace(two, isr=(1, 2), partition_epoch=1))
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 2, "a"), acks_all=True)
+        assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        for sequence in (1, 2):
+            partition.append_produced(sequenced(4, sequence, "a"), acks_all=True)
+        assert partition.log_end_offset == 3
 
     simulation.run(node.run(main()))

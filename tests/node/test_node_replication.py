@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import ErrorCode, KafkaError
 from penstock.handlers import load
-from penstock.handlers.context import RequestContext
+from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -114,7 +114,7 @@ def fetch_as(
         rack_id=rack,
     )
     context = RequestContext._make(
-        (1, version, 0, "test", "PLAINTEXT", "b1", 9092, "peer", 0.0, None)[
+        (1, version, 0, "test", "PLAINTEXT", "b1", 9092, "peer", 0.0, ConnectionHandle(), None)[
             : len(RequestContext._fields)
         ]
     )

@@ -418,12 +418,12 @@ def test_a_partition_lost_in_the_middle_of_a_step_sends_no_reply(
     async def test(current: Run) -> None:
         append = current.partition.append
 
-        def append_and_resign(records: bytes, **options: Any) -> Any:
+        def append_and_resign(_partition: Partition, records: bytes, **options: Any) -> Any:
             appended = append(records, **options)
             current.partition.become(replace(PAIR, leader=2, leader_epoch=5, partition_epoch=2))
             return appended
 
-        monkeypatch.setattr(current.partition, "append", append_and_resign)
+        monkeypatch.setattr(Partition, "append", append_and_resign)
         assert current.put((b"a", b"1")).code is ErrorCode.NOT_COORDINATOR
         await asyncio.sleep(6)
         assert current.effects == []
@@ -453,7 +453,7 @@ def test_a_failed_shard_is_unloaded_and_loads_what_the_log_has(
             assert refused.code is ErrorCode.UNKNOWN_SERVER_ERROR
         else:
             full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
-            monkeypatch.setattr(current.partition, "append", partial(_raise, full))
+            monkeypatch.setattr(Partition, "append", partial(_raise, full))
             assert current.put((b"b", b"2")).code is ErrorCode.KAFKA_STORAGE_ERROR
             monkeypatch.undo()
         assert isinstance(await watching, KafkaError)

@@ -184,7 +184,9 @@ def test_cold_and_warm_files_are_told_apart(
     if not kernel_tells:
         monkeypatch.setattr(page_cache, "_call", None)
     make_cold(file)
-    cold = not file.in_memory(SIZE, 0) and file.pread_at_once(SIZE, 0) is None
+    cold = not file.in_memory(SIZE, 0)
+    make_cold(file)  # a kernel that cannot tell reads ahead when it is asked
+    cold = cold and file.pread_at_once(SIZE, 0) is None
     file.bring_in(SIZE, 0)
     assert file.in_memory(SIZE, 0)
     assert bytes(file.pread_at_once(100, SIZE - 100) or b"") == file.pread(100, SIZE - 100)
@@ -397,9 +399,9 @@ def test_a_peer_that_takes_nothing_is_not_active_and_wakes_the_loop_ever_less_of
             (connection,) = served.server._state.connections
             sending = connection._writer._socket
             # Until then the send buffer fills, or a look finds nothing to send.
-            await until(lambda: sending._timer_s == 4 * UNWATCHED_SOCKET_S)
+            await until(lambda: sending._timer_s >= 4 * UNWATCHED_SOCKET_S)
             active = connection.last_active
-            await until(lambda: sending._timer_s == 8 * UNWATCHED_SOCKET_S)
+            await until(lambda: sending._timer_s >= 8 * UNWATCHED_SOCKET_S)
             return active, connection.last_active
 
     monkeypatch.setattr(sendfile, "MAX_WATCHED_SOCKETS", 0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ErrorCode, KafkaError
-from penstock.handlers import CONTROLLER_SERVED, SERVED
+from penstock.handlers import CONTROLLER_SERVED, SERVED, loggers
 from penstock.handlers.context import ConnectionHandle, RequestContext
 from penstock.handlers.loggers import TRACE
 from penstock.limits import (
@@ -24,7 +24,9 @@ from penstock.limits import (
 from penstock.node.shards.marker_channel import SENDER
 from penstock.protocol.apis import find_api
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest
+from penstock.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from penstock.protocol.messages.envelope import EnvelopeRequest
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -91,6 +93,33 @@ def test_a_change_and_its_errors_are_audited(caplog: pytest.LogCaptureFixture) -
         "CreateTopics v1 of client 'shop' at 10.0.0.7:5000 on PLAINTEXT: 'a', 'b': "
         "TOPIC_ALREADY_EXISTS"
     ]
+
+
+def test_access_control_entries_are_audited(caplog: pytest.LogCaptureFixture) -> None:
+    creation = CreateAclsRequest.Creation(
+        resource_type=2,
+        resource_name="orders\n",
+        principal="User:alice",
+        host="*",
+        operation=3,
+        permission_type=2,
+    )
+    deletion = DeleteAclsRequest.Filter(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter="User:bob",
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        audit(CreateAclsRequest(creations=(creation,)), 30, CreateAclsResponse())
+        audit(DeleteAclsRequest(filters=(deletion,)), 31, DeleteAclsResponse())
+    created, deleted = caplog.messages
+    assert "DENY User:alice from * READ on TOPIC LITERAL" in created
+    assert "\n" not in created
+    assert "ANY User:bob from all hosts ANY on ANY ANY all names" in deleted
 
 
 def test_values_of_configs_are_not_audited(caplog: pytest.LogCaptureFixture) -> None:
@@ -282,6 +311,7 @@ NOT_AUDITED = {
     "DescribeLogDirs",
     "ListPartitionReassignments",
     "DescribeQuorum",
+    "DescribeAcls",
     "DescribeCluster",
     "DescribeProducers",
     "DescribeTransactions",
@@ -302,6 +332,11 @@ NOT_AUDITED = {
     "ControllerRegistration",
     "AssignReplicasToDirs",
     "UpdateRaftVoter",
+    "SaslHandshake",
+    "SaslAuthenticate",
+    "DescribeUserScramCredentials",
+    "DescribeClientQuotas",
+    "DescribeDelegationToken",
 }
 
 
@@ -396,3 +431,22 @@ def test_only_the_start_of_a_request_is_read(caplog: pytest.LogCaptureFixture) -
         OffsetFetchRequest(topics=(OffsetFetchRequest.Topic(partition_indexes=indexes),)), 9, caplog
     )
     assert indexes.read <= LOGGED_REQUEST_CHARACTERS
+
+
+def test_no_request_silences_the_audit_log() -> None:
+    config = IncrementalAlterConfigsRequest.Resource.Config
+    audit, root = logging.getLogger("penstock.audit"), logging.getLogger()
+    before = audit.level, root.level
+    try:
+        with pytest.raises(KafkaError, match="cannot be silenced"):
+            loggers.alter(
+                [config(name="penstock.audit", config_operation=0, value="WARN")],
+                validate_only=False,
+            )
+        audit.setLevel(logging.NOTSET)
+        root.setLevel(logging.INFO)
+        loggers.alter([config(name="root", config_operation=0, value="FATAL")], validate_only=False)
+        assert audit.isEnabledFor(logging.INFO)
+    finally:
+        audit.setLevel(before[0])
+        root.setLevel(before[1])

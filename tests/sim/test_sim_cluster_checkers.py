@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.errors import ErrorCode
 from penstock.ids import TopicPartition
+from penstock.security.acls import Acl
 from penstock.sim.cluster.checkers import (
     CHECKERS,
+    access_control,
     clients,
     compaction,
     damage,
@@ -53,6 +56,7 @@ from penstock.sim.cluster.events import (
     RecordConsumed,
     RecordSent,
     ReplacedMemberCommitted,
+    StrangerAnswered,
     TopicCreated,
     VoteGranted,
     VotersAppended,
@@ -110,6 +114,22 @@ def with_final(*records: tuple[int, bytes]) -> History:
 def with_log(node: int, log: ReplicaLog) -> History:
     made = history()
     made.final_logs[P][node] = log
+    return made
+
+
+def authorized(*events: Event, visible: bool = False, differs: str = "") -> History:
+    """Return the history of a run with access control."""
+    entry = Acl(2, "t", 3, "User:a", "*", 3, 3)
+    made = history(*events)
+    made.has_acls = True
+    made.described_acls = frozenset({entry})
+    made.final_acls = {node: (frozenset({entry}), (True, False)) for node in (1, 2)}
+    if visible:
+        made.final_records = {P: [(0, b"stranger:1")]}
+    if differs == "entries":
+        made.final_acls[2] = frozenset(), (True, False)
+    if differs == "decisions":
+        made.final_acls[2] = frozenset({entry}), (True, True)
     return made
 
 
@@ -321,6 +341,17 @@ REJECTED: list[tuple[Checker, History]] = [
         reassignments.reassignments_end_as_requested,
         history(ReassignmentEnded(5, P, (1, 2, 4), ((1, 2, 3), (4, 5)))),
     ),
+    (
+        access_control.denied_writes_are_never_visible,
+        authorized(StrangerAnswered(5, P, b"stranger:1", 0)),
+    ),
+    (
+        access_control.denied_writes_are_never_visible,
+        authorized(StrangerAnswered(5, P, b"stranger:1", ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+    ),
+    (access_control.denied_writes_are_never_visible, authorized(visible=True)),
+    (access_control.entries_agree, authorized(differs="entries")),
+    (access_control.entries_agree, authorized(differs="decisions")),
 ]
 
 
@@ -392,6 +423,11 @@ def test_a_correct_history_is_accepted() -> None:
         MajorityStarted(8, 10.0, 4.0),
     )
     assert violations(good) == []
+
+
+def test_a_history_of_denied_writes_is_accepted() -> None:
+    denied = StrangerAnswered(5, P, b"stranger:1", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert violations(authorized(denied)) == []
 
 
 def test_a_correctly_compacted_topic_is_accepted() -> None:

@@ -47,7 +47,8 @@ def test_rules_hold(
     record_property("note", f"simulation of reassignments: {results}")
     assert results.numbers["seeds"] > results.numbers["uncounted"]
     assert results.totals["reassignments started"] > results.numbers["seeds"]
-    assert results.totals["reassignments cancelled"] > 0
+    if results.numbers["seeds"] > 1:
+        assert results.totals["reassignments cancelled"] > 0
 
 
 @pytest.mark.parametrize(

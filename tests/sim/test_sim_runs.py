@@ -55,6 +55,7 @@ def test_a_failing_seed_is_an_outcome() -> None:
         (["--explore", "--seed", "3"], [f"explore {name}" for name in WALKS]),
         (["--transactions", "--seed", "3"], ["transactions"]),
         (["--reassignments", "--seed", "3"], ["reassignments"]),
+        (["--acls", "--seed", "3"], ["acls"]),
         (["--quorum", "--seed", "3"], ["quorum"]),
     ],
 )

@@ -205,8 +205,17 @@ def test_durations(text: str, seconds: float) -> None:
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets"),
         ({"kafka__enable__auto__commit": "true"}, "checkpoint"),
         ({"kafka__value__deserializer": "x"}, "DataFrame functions"),
-        ({"kafka__security__protocol": "SASL_SSL"}, "PLAINTEXT"),
-        ({"kafka__ssl__truststore__location": "x"}, "PLAINTEXT"),
+        ({"kafka__security__protocol": "TLS"}, "must be one of PLAINTEXT"),
+        ({"kafka__security__protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI is not supported"),
+        ({"kafka__sasl__kerberos__service__name": "kafka"}, "not a known client setting"),
+        (
+            {
+                "kafka__security__protocol": "SASL_PLAINTEXT",
+                "kafka__sasl__mechanism": "PLAIN",
+                "kafka__sasl__jaas__config": "com.sun.JndiLoginModule required;",
+            },
+            "kafka.sasl.jaas.config: the login module of the JAAS config is not allowed",
+        ),
         (
             {"kafka__max__partition__fetch__byte": "1"},
             "did you mean kafka.max.partition.fetch.bytes?",
@@ -235,6 +244,21 @@ def test_missing_and_invalid_subscriptions_and_servers() -> None:
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_streams_have_no_ending_offsets(name: str) -> None:
     assert "readStream" in error_of(streaming=True, **{name: "1"})
+
+
+def test_security_options() -> None:
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="alice" password="hidden";',
+    }
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    read = source_options({**SERVERS, **options, "subscribe": "orders"}, streaming=True)
+    written = sink_options({**SERVERS, **options})
+    for connection in (read.connection, written.connection):
+        assert dict(connection.security) == settings
+        assert "hidden" not in repr(connection)
 
 
 def test_kafka_options() -> None:

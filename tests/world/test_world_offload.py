@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -186,7 +186,7 @@ def wait_for_end(process: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], 10)[0])
+        return bool(wait([descriptor], 10))
     finally:
         os.close(descriptor)
 
