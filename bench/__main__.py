@@ -18,7 +18,9 @@ BENCHMARKS = {
     "groups": ["bench.groups"],
     "many": ["bench.many"],
     "metrics": ["bench.metrics"],
+    "quotas": ["bench.quotas"],
     "spark": ["bench.spark"],
+    "tls": ["bench.tls"],
     "transactions": ["bench.transactions"],
 }
 

@@ -1,8 +1,10 @@
 """This checkout beside an earlier one, in one run: `python -m bench.before OTHER_CHECKOUT`.
 
 OTHER_CHECKOUT has its own environment in `.venv`. One broker each, then three brokers each, are
-measured in turn with the cases of `bench.broker` and `bench.cluster`. The ratio is above 1 where
-this checkout is faster, for latencies below 1. Nothing is saved.
+measured in turn with the cases of `bench.broker` and `bench.cluster`. A ratio is the median of the
+ratios of the rounds. It is above 1 where this checkout is faster; for latencies and CPU time, below
+1. CPU is that of all brokers for the same load: it shows a difference of a few percent that the
+throughput of clients and brokers on two shared cores does not show. Nothing is saved.
 """
 
 from __future__ import annotations
@@ -10,15 +12,16 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from bench.load import MB, Case, Load, Topic
-from bench.results import median, spread
-from bench.side_by_side import in_turn
+from bench.peer import cpu_s
+from bench.results import spread
+from bench.side_by_side import in_turn, ratio_by_round
 from tests.e2e.penstock_cluster import PenstockCluster
 from tests.e2e.penstock_process import PenstockProcess
 
@@ -35,24 +38,39 @@ NOW, BEFORE = "now", "before"
 
 def row(name: str, figures: dict[str, list[float]], digits: int = 0) -> None:
     now, before = figures[NOW], figures[BEFORE]
-    ratio = median(now) / median(before)
+    ratio = ratio_by_round(now, before)
     print(
         f"| {name} | {ratio:.2f} | {spread(now, digits)} | {spread(before, digits)} |", flush=True
     )
+
+
+def rows(name: str, figures: list[dict[str, list[float]]]) -> None:
+    """Print the throughput of a load, and the CPU time of the brokers for it."""
+    row(f"{name}, MB/s", figures[0])
+    row(f"{name}, CPU s/GB", figures[1], 3)
+
+
+def loaded(
+    peer: PenstockProcess | PenstockCluster, case: Case, load: Callable[[], float]
+) -> list[float]:
+    """Return MB/s and the CPU time of the brokers for a GB. `load` returns its duration."""
+    assert peer.process is not None
+    began = cpu_s(peer.process.pid)
+    megabytes, _records = case.rates(load())
+    return [megabytes, (cpu_s(peer.process.pid) - began) / (case.size * case.count / 1e9)]
 
 
 def produce(peers: Peers, load: Load, shapes: list[tuple[int, int]], factor: int) -> None:
     def once(peer: PenstockProcess | PenstockCluster, case: Case) -> list[float]:
         configs = IN_SYNC if factor > 1 else DEFAULTS
         with Topic(peer.bootstrap, case.partitions, factor, configs) as topic:
-            sent = load.produce(peer.bootstrap, topic, case.size, case.count, case.settings)
-            return case.rates(sent)
+            produce = partial(load.produce, peer.bootstrap, topic, case.size, case.count)
+            return loaded(peer, case, partial(produce, case.settings))
 
     for settings in BATCHES:
         for size, partitions in shapes:
             case = Case(size, partitions, PRODUCED, settings)
-            megabytes, _records = in_turn(peers, ROUNDS, 1, partial(once, case=case))
-            row(f"produce, {case.name}, MB/s", megabytes)
+            rows(f"produce, {case.name}", in_turn(peers, ROUNDS, 1, partial(once, case=case)))
 
 
 def consume(peers: Peers, load: Load) -> None:
@@ -72,11 +90,11 @@ def consume(peers: Peers, load: Load) -> None:
                 topics: dict[str, str] = topics,
             ) -> list[float]:
                 topic = topics[peer.bootstrap]
-                read = load.consume(peer.bootstrap, topic, case.partitions, case.count)
-                return case.rates(read)
+                consume = partial(load.consume, peer.bootstrap, topic)
+                return loaded(peer, case, partial(consume, case.partitions, case.count))
 
-            megabytes, _records = in_turn(peers, ROUNDS, 1, once)
-        row(f"consume, {case.name}, MB/s", megabytes)
+            figures = in_turn(peers, ROUNDS, 1, once)
+        rows(f"consume, {case.name}", figures)
 
 
 def latency(peers: Peers, load: Load, factor: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -77,11 +78,18 @@ class Load:
         return self._run("transactions", bootstrap, topic, *map(str, numbers), *settings)[0]
 
     def latency(
-        self, bootstrap: str, topic: str, partitions: int, rate: int, seconds: int
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        rate: int,
+        seconds: int,
+        settings: tuple[str, ...] = (),
     ) -> Latency:
         """Measure the end-to-end latency of 100-byte records sent round-robin."""
+        shape = (str(partitions), "100", str(rate), str(seconds))
         p50, p99, p999, _worst, _count, behind = self._run(
-            "latency", bootstrap, topic, str(partitions), "100", str(rate), str(seconds)
+            "latency", bootstrap, topic, *shape, *settings
         )
         return Latency(p50, p99, p999, behind)
 
@@ -108,9 +116,11 @@ class Topic:
         partitions: int,
         factor: int = 1,
         configs: MappingProxyType[str, str] = NO_CONFIGS,
+        client: Mapping[str, str] = NO_CONFIGS,
     ) -> None:
+        """`client` are the settings that a client of librdkafka needs to connect."""
         self.name = f"bench-{uuid4().hex[:8]}"
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **client})
         topic = NewTopic(
             self.name, partitions, factor, config={"file.delete.delay.ms": "1000", **configs}
         )

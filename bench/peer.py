@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -21,6 +22,7 @@ from tests.java.kafka_node import KafkaNode
 
 MB = 1024 * 1024
 FIRST_TIMEOUT_S = 60.0
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 # As kafka-server-start.sh and kafka-run-class.sh set them.
 HEAP = ["-Xmx1G", "-Xms1G"]
 JVM = [
@@ -58,8 +60,15 @@ class Peer(Protocol):
 class KafkaPeer(KafkaNode):
     """Apache Kafka with the flags of its scripts; its directory is formatted before."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, {})
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] = NO_SETTINGS,
+        client: Mapping[str, str] = NO_SETTINGS,
+    ) -> None:
+        """`client` are the settings that a client of librdkafka needs to connect."""
+        super().__init__(directory, settings)
+        self._client = client
 
     @property
     def pid(self) -> int:
@@ -84,7 +93,7 @@ class KafkaPeer(KafkaNode):
 
     def start(self) -> None:
         self.launch()
-        first_acknowledged(self.bootstrap)
+        first_acknowledged(self.bootstrap, self._client)
 
 
 def new_peers(directory: Path) -> dict[str, Peer]:
@@ -107,10 +116,10 @@ def running(peers: Mapping[str, Peer]) -> Iterator[None]:
             peer.kill()
 
 
-def first_acknowledged(bootstrap: str) -> None:
+def first_acknowledged(bootstrap: str, client: Mapping[str, str] = NO_SETTINGS) -> None:
     """Wait until a record is acknowledged with acks=all, in a topic that the broker creates
     automatically."""
-    producer = Producer({"bootstrap.servers": bootstrap, **EAGER})
+    producer = Producer({"bootstrap.servers": bootstrap, **EAGER, **client})
     failures: list[KafkaError] = []
     producer.produce(
         "first",
@@ -134,14 +143,31 @@ def seconds_to_first_record(peer: Peer) -> float:
 
 def resident_mb(pid: int) -> float:
     """Return the resident memory of a process and its children."""
-    total = 0.0
+    return sum(map(_resident_mb, _with_children(pid)))
+
+
+def _resident_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of the threads of a process and of its children. schedstat counts
+    nanoseconds; stat counts ticks of 10 ms."""
+    return sum(
+        int((task / "schedstat").read_text().split()[0]) / 1e9
+        for process in _with_children(pid)
+        for task in Path(f"/proc/{process}/task").iterdir()
+    )
+
+
+def _with_children(pid: int) -> Iterator[int]:
     with suppress(FileNotFoundError):  # The process may have ended meanwhile.
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        total = next(
-            (int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0
-        )
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            total += sum(
-                resident_mb(int(child)) for child in (task / "children").read_text().split()
-            )
-    return total
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+        yield pid
+        for child in children:
+            yield from _with_children(child)

@@ -201,7 +201,7 @@ static int latency(int argc, char **argv) {
     latencies = malloc((size_t)wanted * sizeof *latencies);
     rd_kafka_t *producer = client(PRODUCER, argv[2], own, argc - 8, argv + 8);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, argv[3], NULL);
-    latency_queue = assigned(argv[2], argv[3], partitions, 0, 0, NULL);
+    latency_queue = assigned(argv[2], argv[3], partitions, 0, argc - 8, argv + 8);
     pthread_create(&thread, NULL, receive, NULL);
     send_one(producer, topic, 0, value, size, -1);
     while (!ready) rd_kafka_poll(producer, 10);

@@ -24,6 +24,7 @@ from bench.metrics_cost import PROPERTIES
 from penstock.client.admin.groups import OffsetAndMetadata
 from penstock.client.client import Client
 from penstock.config.node import read_node_config
+from penstock.coordinator.offsets.committed import Committed
 from penstock.ids import TopicPartition
 from penstock.limits import FULL_COLLECTION_EVERY
 from penstock.metrics.reads import Reads
@@ -33,7 +34,9 @@ from penstock.node.broker.formatting import format_directories
 from penstock.node.metrics.lag import LagSource
 from penstock.node.metrics.remote_offsets import RemoteOffsets
 from penstock.protocol.codec import decode, encode_bytes
+from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.records.build import build_batch
 from penstock.server.metrics.listener import MetricsListener
 from penstock.start import serving
 from penstock.world import World
@@ -103,6 +106,7 @@ def _remote_lag(world: World, partitions: int) -> Callable[[], Coroutine[Any, An
         found = topics.setdefault(topic, SimpleNamespace(partitions={}))
         found.partitions[index] = SimpleNamespace(leader=2 + index % 2)
     ends = 100
+    batch = build_batch([(None, b"x", (), 1)])
 
     async def answer(data: bytes) -> bytes:
         sent = decode(ListOffsetsRequest, _LIST_OFFSETS, data)
@@ -121,7 +125,10 @@ def _remote_lag(world: World, partitions: int) -> Callable[[], Coroutine[Any, An
         )
         return encode_bytes(response, _LIST_OFFSETS)
 
-    async def call(request: ListOffsetsRequest, _response: Any) -> ListOffsetsResponse:
+    async def call(request: Any, _response: Any, max_version: int | None = None) -> Any:
+        if max_version is not None:  # a fetch, for the timestamp of a record
+            part = FetchResponse.Response
+            return FetchResponse(responses=(part(partitions=(part.Partition(records=batch),)),))
         # In a task, which is not timed: the leader is another process.
         leader = asyncio.create_task(answer(encode_bytes(request, _LIST_OFFSETS)))
         return decode(ListOffsetsResponse, _LIST_OFFSETS, await leader)
@@ -132,7 +139,7 @@ def _remote_lag(world: World, partitions: int) -> Callable[[], Coroutine[Any, An
     metadata: Any = SimpleNamespace(image=SimpleNamespace(topics=topics))
     remote = RemoteOffsets(world, 1, metadata)
     setattr(remote, "_connection", connection)  # noqa: B010
-    committed = {name: SimpleNamespace(offset=ends) for name in names}
+    committed = {name: Committed(ends, -1, "", 0) for name in names}
     offsets = SimpleNamespace(of_group=lambda _group: committed)
     machine = SimpleNamespace(groups=SimpleNamespace(by_id={"group": None}, offsets=offsets))
     groups: Any = SimpleNamespace(machines=[machine])

@@ -45,3 +45,9 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """Return the ratio of the medians, with more digits for small ratios."""
     value = median(ours) / median(theirs)
     return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def ratio_by_round(some: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median of the ratios of the rounds. Both figures of a round were measured one
+    after the other, so that the machine's slow minutes cancel out."""
+    return median([one / other for one, other in zip(some, others, strict=True)])

@@ -44,6 +44,14 @@ def main(minutes: int, *only: str) -> int:
             {"PENSTOCK_EXAMPLES": str(10 * minutes)},
             ["tests/protocol/test_protocol_fuzz.py"],
         ),
+        "fuzzing before authentication: 100,000 mutated exchanges with a node": (
+            {"PENSTOCK_FUZZ": "100000"},
+            ["tests/security/test_fuzz_before_authentication.py"],
+        ),
+        "strangers of 18 kinds at once, and another client of the node": (
+            {"PENSTOCK_DRILL": "1"},
+            ["tests/security/test_bad_input_before_authentication.py"],
+        ),
         "loop delay during produce, a cold read of 5 GB, retention, recovery and compaction": (
             {"PENSTOCK_LOOP_DELAY_GB": "5"},
             [
@@ -51,6 +59,10 @@ def main(minutes: int, *only: str) -> int:
                 "tests/e2e/test_e2e_loop_delay_compaction.py",
                 "tests/e2e/test_e2e_loop_delay_long_work.py",
             ],
+        ),
+        "loop delay through failover, catch-up by 5 GB and a reassignment": (
+            {"PENSTOCK_LOOP_DELAY_GB": "5"},
+            ["tests/e2e/test_e2e_loop_delay_cluster.py"],
         ),
         "3 brokers grow to 10, in simulation to 50, and shrink to 4; moves are interrupted": (
             {"PENSTOCK_GROW_AND_SHRINK": "1"},
@@ -106,7 +118,12 @@ def main(minutes: int, *only: str) -> int:
             "0"
             if all(
                 test.startswith(
-                    ("tests/spark/", "tests/e2e/test_e2e_loop_delay", "tests/e2e/test_e2e_siege")
+                    (
+                        "tests/spark/",
+                        "tests/e2e/test_e2e_loop_delay",
+                        "tests/e2e/test_e2e_siege",
+                        "tests/security/test_bad_input",
+                    )
                 )
                 for test in tests
             )
