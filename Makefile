@@ -44,7 +44,7 @@ format: setup ## Formats every file
 	@$(VENV)/bin/ruff check --fix-only .
 	@$(VENV)/bin/ruff format .
 
-bench: setup ## Runs benchmarks beside Apache Kafka; ONLY=broker|cluster|crowd|curves|groups|log|many|metrics|spark|transactions runs one
+bench: setup ## Runs benchmarks beside Apache Kafka; ONLY=broker|cluster|crowd|curves|groups|log|many|metrics|quotas|spark|tls|transactions runs one
 	@$(PY) -m bench $(ONLY)
 
 test-java: setup ## Tests against Apache Kafka's own tools; needs Java and Maven
