@@ -3,15 +3,18 @@ connections need."""
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import penstock
 from tests.e2e.penstock_process import PenstockProcess
 from tests.e2e.raw_connection import RawConnection, create_topic, metadata, produce
 from tests.log.making import batch
@@ -70,3 +73,25 @@ def test_logs_leave_descriptors_for_connections(node: PenstockProcess) -> None:
         finally:
             for other in others:
                 other.socket.close()
+
+
+def test_a_stopped_cluster_has_closed_its_files() -> None:
+    gc.disable()  # a process in which garbage is rarely collected, or frozen
+    try:
+        with penstock.Cluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
+            assert create_topic(client, "topic") == 0
+            assert produce(client, "topic", batch("a")).error_code == 0
+            directory = next(path for path in open_paths() if path.name == "topic-0").parent
+        left = [path for path in open_paths() if path.is_relative_to(directory)]
+    finally:
+        gc.enable()
+    assert left == []
+
+
+def open_paths() -> list[Path]:
+    """Return the directories of the files that this process has open."""
+    paths = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor that lists the others
+            paths.append(descriptor.readlink().parent)
+    return paths

@@ -424,5 +424,7 @@ class LogStore:
         for directory in self.online:
             await self.checkpoints.mark_clean(directory, broker_epoch)
         self._files.forget_all()
+        # Now, and not when the collector finds the stopped node: a process may run many in turn.
+        await self.close_files()
         for directory in self.directories:
             directory.unlock()

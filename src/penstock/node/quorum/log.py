@@ -475,6 +475,8 @@ class MetadataLog:
         self._log.save()
         with self._log.directory.failing("writing leader epochs"):
             await save_epochs(self._world, [self._log])
+        self._files.forget_all()
+        await self._world.offload.thread(self._files.take_forgotten().clear)
 
     # Reading
 
