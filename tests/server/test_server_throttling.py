@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.security.quotas.client_quotas import ClientQuotas
 from penstock.security.quotas.entities import QuotaEntity
 from penstock.server.dispatch import Handler
+from penstock.server.state import Bounds
 from penstock.server.throttling import Timed, charge_request
 from penstock.world import World
 from penstock.world.real import run
@@ -258,6 +260,39 @@ def test_a_muted_connection_ends_with_the_server(play: Play) -> None:
             await client.wait_responses(1)
         await client.wait_lost()
         assert client.order == [1]
+
+    play(scenario)
+
+
+def test_a_muted_connection_with_a_part_of_a_request_is_closed_while_memory_is_short(
+    play: Play,
+) -> None:
+    async def scenario(world: World) -> None:
+        throttle = asyncio.Event()
+
+        async def respond() -> HeartbeatResponse:
+            await throttle.wait()
+            return HeartbeatResponse(throttle_time_ms=3_600_000)
+
+        def respond_later(
+            _node: Any, _request: HeartbeatRequest, _context: RequestContext
+        ) -> Awaitable[HeartbeatResponse]:
+            return respond()
+
+        bounds = Bounds(max_node_inflight_bytes=3_000_000, max_request_bytes=4_000_000)
+        async with serving(world, respond_later, bounds) as served:
+            set_quota(served, OTHER, producer_byte_rate=1)
+            memory = served.server.state.memory
+            throttled, other = await served.connect(), await served.connect()
+            begun = (4_000_000).to_bytes(4) + bytes(2_000_000)
+            throttled.send(heartbeat(1), begun)
+            await until(lambda: memory.used >= 2_000_000)
+            throttle.set()
+            assert await throttled.wait_responses(1) == [1]
+            other.send(begun)
+            await throttled.wait_lost()
+            assert memory.evicted == 1
+            assert not other.lost.is_set()
 
     play(scenario)
 

@@ -574,6 +574,9 @@ class Connection(asyncio.BufferedProtocol):
         progress, buffer = self._progress, self._buffer
         if self._writer.waits_for_peer:
             return progress.response_rate(now, self._writer.written)
+        if self._unmute is not None and not buffer.is_empty:
+            # The client is over its quota, and is not read for as long as it is muted.
+            return 0.0
         if progress.frame_began is None or buffer.is_empty:
             return math.inf
         return progress.request_rate(now, buffer.held, buffer.missing, reading=self._reading)

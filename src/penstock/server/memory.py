@@ -10,9 +10,9 @@ wait for each other. Others may grow as well if their whole requests fit into a 
 limit.
 
 A peer is *slow* if its request arrives, or its responses are taken, at less than
-MIN_FRAME_BYTES_PER_S. While memory is short, slow connections are closed, the slowest first, as
-many as needed until a quarter of the memory is free. Others are never closed: they complete in
-turn.
+MIN_FRAME_BYTES_PER_S, or if it is muted for its quota while it holds requests. While memory is
+short, slow connections are closed, the slowest first, as many as needed until a quarter of the
+memory is free. Others are never closed: they complete in turn.
 
 Clients share one such memory. Listeners of controllers and between brokers have another one, so
 that no client can delay the traffic that keeps brokers alive.
