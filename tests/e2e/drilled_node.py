@@ -69,7 +69,7 @@ class DrilledNode:
 
     def read_line(self, word: str) -> str:
         output = _pipe(self.process.stdout)
-        assert wait([output], DEADLINE_S), f"no {word!r} from the node"
+        assert wait([output.fileno()], DEADLINE_S), f"no {word!r} from the node"
         line = output.readline().decode()
         assert line.startswith(word), f"{line!r}; its log ends with: {self.log.read_text()[-4000:]}"
         return line.removeprefix(word).strip()

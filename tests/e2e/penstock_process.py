@@ -130,7 +130,7 @@ def first_line(process: subprocess.Popen[bytes], deadline: float) -> str:
         raise PenstockError("the process was started without a pipe for its stdout")
     line = b""
     while not line.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
-        if not wait([output], left):
+        if not wait([output.fileno()], left):
             break
         byte = os.read(output.fileno(), 1)  # unbuffered: wait does not see a buffer
         if not byte:
