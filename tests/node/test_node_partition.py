@@ -16,6 +16,7 @@ from penstock.node.delayed import ActionQueue
 from penstock.node.partition.env import PartitionEnv
 from penstock.node.partition.partition import Partition
 from penstock.records.record import read_records
+from penstock.replica.follower import DivergingEpoch
 from penstock.world import World
 from penstock.world.sim import Simulation
 from tests.log.making import PARTITION, SMALL, TOPIC_ID, batch, in_real_world, open_store, sequenced
@@ -301,6 +302,63 @@ def test_a_batch_sent_behind_a_refused_one_is_refused_alike_and_not_out_of_order
         with pytest.raises(KafkaError) as refused:
             partition.append_produced(sequenced(4, 9, "a"), acks_all=True)
         assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    simulation.run(node.run(main()))
+
+
+def test_a_batch_behind_a_truncated_one_is_not_out_of_order_when_the_broker_leads_again() -> None:
+    """The broker appends the sequences 0 and 1, and loses the leadership before 1 is replicated. It
+    truncates 1 and leads again, all before it looks at 2, which the producer sent behind 1."""
+    simulation = Simulation(9)
+    node = simulation.node("n1")
+    two = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4)
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(node.world, "/d")
+        partition.append_produced(sequenced(4, 0, "a"), acks_all=True)
+        partition.become(two)
+        end = partition.append_produced(sequenced(4, 1, "b"), acks_all=True).end_offset
+        waiting = partition.wait_committed(end, node.world.clock.monotonic() + 1)
+        partition.become(replace(two, leader=2, leader_epoch=5))
+        with pytest.raises(KafkaError) as refused:
+            await waiting
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await partition.truncate(5, DivergingEpoch(3, 1))
+        assert partition.log_end_offset == 1
+        partition.become(replace(two, leader_epoch=6))
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 2, "c"), acks_all=True)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for sequence, value in enumerate("abc"):
+            partition.append_produced(sequenced(4, sequence, value), acks_all=True)
+        assert partition.log_end_offset == 3
+
+    simulation.run(node.run(main()))
+
+
+def test_a_new_producer_whose_first_batch_was_refused_begins_with_it() -> None:
+    """A leader that has never seen the producer would take any sequence for its first, and the
+    first batch, sent again, would be out of order."""
+    simulation = Simulation(10)
+    node = simulation.node("n1")
+
+    async def main() -> None:
+        partition, _tasks = await new_partition(node.world, "/d")
+        partition.become(replace(ALONE, leader=2, leader_epoch=4))
+        await asyncio.sleep(REFUSAL_REMEMBERED_S + 1)
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 0, "a"), acks_all=True)
+        partition.become(replace(ALONE, leader_epoch=5))
+        with pytest.raises(KafkaError) as refused:
+            partition.append_produced(sequenced(4, 1, "b"), acks_all=True)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for sequence, value in enumerate("ab"):
+            partition.append_produced(sequenced(4, sequence, value), acks_all=True)
+        assert partition.log_end_offset == 2
+        await asyncio.sleep(REFUSAL_REMEMBERED_S + 1)
+        # The state of a producer expires. Then it goes on where it was.
+        partition.append_produced(sequenced(5, 7, "c"), acks_all=True)
+        assert partition.log_end_offset == 3
 
     simulation.run(node.run(main()))
 

@@ -35,10 +35,11 @@ def check_producers(
     *,
     only_verified: bool = False,
     from_client: bool = True,
+    from_the_first: bool = False,
 ) -> AppendedBatch | None:
     """Return the earlier append that a batch repeats; None if all batches are new. Raises
     KafkaError if one may not be appended. With only_verified, a transaction begins only after its
-    verification."""
+    verification. With from_the_first, a producer that is not known begins at sequence 0."""
     for header, marker in zip(headers, markers, strict=True):
         if marker is not None:
             producers.check_marker(
@@ -46,7 +47,10 @@ def check_producers(
             )
         elif header.producer_id > NO_PRODUCER_ID and not header.is_control:
             duplicate = producers.check(
-                header, only_verified=only_verified, from_client=from_client
+                header,
+                only_verified=only_verified,
+                from_client=from_client,
+                from_the_first=from_the_first,
             )
             if duplicate is not None:
                 return duplicate

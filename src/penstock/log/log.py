@@ -263,9 +263,11 @@ class Log:
         *,
         from_client: bool = True,
         only_verified: bool = False,
+        from_the_first: bool = False,
     ) -> Appended:
         """Assign offsets to batches of a client (exactly one batch) or of this node, and append
-        them. With only_verified, a transaction begins only with a confirmed guard."""
+        them. With only_verified, a transaction begins only with a confirmed guard. With
+        from_the_first, a producer that is not known begins at sequence 0."""
         config = self.config
         headers = validate(
             records, max_batch_bytes=config.max_message_bytes, from_client=from_client
@@ -285,6 +287,7 @@ class Log:
             markers,
             only_verified=only_verified,
             from_client=from_client,
+            from_the_first=from_the_first,
         )
         if duplicate is not None:
             return Appended(

@@ -157,18 +157,33 @@ class ProducerStates:
     # Checks
 
     def check(
-        self, header: BatchHeader, *, only_verified: bool = False, from_client: bool = True
+        self,
+        header: BatchHeader,
+        *,
+        only_verified: bool = False,
+        from_client: bool = True,
+        from_the_first: bool = False,
     ) -> AppendedBatch | None:
         """Check a batch. Return the earlier append that it repeats; None if it is new. Raises
         KafkaError if it may not be appended.
 
         A coordinator does not retry appends, and each of its batches has the sequence 0 (offsets
         of a transaction). With only_verified, the first batch of a transaction needs a confirmed
-        guard."""
+        guard.
+
+        The state of a producer may have expired, so one that is not known may go on at any
+        sequence. With from_the_first it may not: its first batch was refused or truncated a moment
+        ago, and comes again."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             if only_verified and header.attributes & TRANSACTIONAL_BIT:
                 self._check_verified(None, header, from_client)
+            if from_the_first and from_client and header.base_sequence > 0:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} is not known, and sent sequence "
+                    f"{header.base_sequence}: 0 was expected",
+                )
             return None
         duplicate = self._duplicate(producer, header) if from_client else None
         if duplicate is not None:

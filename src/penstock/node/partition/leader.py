@@ -247,7 +247,8 @@ class LeaderRole:
         if before is not None:
             await asyncio.wait([before])
         if not self.is_current:
-            raise not_leader(partition.topic_partition, partition.leader_id)
+            error = not_leader(partition.topic_partition, partition.leader_id)
+            raise partition.refused(error)
         return self.append(records, acks_all=acks_all)
 
     def append_transactional(
@@ -266,7 +267,11 @@ class LeaderRole:
         log = self._log
         try:
             appended = log.append_as_leader(
-                records, leader.epoch, from_client=from_client, only_verified=True
+                records,
+                leader.epoch,
+                from_client=from_client,
+                only_verified=True,
+                from_the_first=self.partition.has_refused_lately,
             )
         except KafkaError as error:
             if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

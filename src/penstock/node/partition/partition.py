@@ -242,6 +242,8 @@ class Partition:
         role = self.role
         if isinstance(role, LeaderRole):
             self.role = FollowerRole(self)
+            # Batches that are not committed may be truncated before this broker leads again.
+            self.refused(error)
             role.stop(error)
 
     def abandon(self, *, is_reassigned: bool = False) -> None:
@@ -278,6 +280,14 @@ class Partition:
         self._refusal = (error.code, error.message, self.env.world.clock.monotonic())
         return error
 
+    @property
+    def has_refused_lately(self) -> bool:
+        """True for some seconds after a batch was refused, or this broker ceased to lead."""
+        return (
+            self._refusal is not None
+            and self.env.world.clock.monotonic() - self._refusal[2] <= REFUSAL_REMEMBERED_S
+        )
+
     def after_refusal(self, out_of_order: KafkaError) -> KafkaError:
         """Return the error for a batch whose sequence is out of order.
 
@@ -285,11 +295,9 @@ class Partition:
         producer sends both again, in order. OUT_OF_ORDER_SEQUENCE_NUMBER, which Kafka returns,
         makes librdkafka begin a new epoch and send all unacknowledged batches under it. A batch
         that the leader before had replicated without an acknowledgement would be there twice."""
-        if self._refusal is None:
+        if self._refusal is None or not self.has_refused_lately:
             return out_of_order
-        code, message, at = self._refusal
-        if self.env.world.clock.monotonic() - at > REFUSAL_REMEMBERED_S:
-            return out_of_order
+        code, message, _at = self._refusal
         return KafkaError(
             code, f"{out_of_order.message}; an earlier batch was refused just before: {message}"
         )

@@ -68,7 +68,13 @@ class MemoryPartitionLog:
     # Appending. The explorer's records are numbers, and a follower's are entries.
 
     def append_as_leader(
-        self, records: Any, epoch: int, *, from_client: bool, only_verified: bool
+        self,
+        records: Any,
+        epoch: int,
+        *,
+        from_client: bool,
+        only_verified: bool,
+        from_the_first: bool,  # noqa: ARG002 - these records have no producer
     ) -> Appended:
         assert from_client
         assert only_verified
