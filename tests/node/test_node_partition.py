@@ -317,7 +317,8 @@ def test_a_batch_behind_a_truncated_one_is_not_out_of_order_when_the_broker_lead
         partition, _tasks = await new_partition(node.world, "/d")
         partition.append_produced(sequenced(4, 0, "a"), acks_all=True)
         partition.become(two)
-        end = partition.append_produced(sequenced(4, 1, "b"), acks_all=True).end_offset
+        partition.append_produced(sequenced(4, 1, "b"), acks_all=True)
+        end = partition.log_end_offset
         waiting = partition.wait_committed(end, node.world.clock.monotonic() + 1)
         partition.become(replace(two, leader=2, leader_epoch=5))
         with pytest.raises(KafkaError) as refused:

@@ -247,8 +247,7 @@ class LeaderRole:
         if before is not None:
             await asyncio.wait([before])
         if not self.is_current:
-            error = not_leader(partition.topic_partition, partition.leader_id)
-            raise partition.refused(error)
+            raise partition.refused(not_leader(partition.topic_partition, partition.leader_id))
         return self.append(records, acks_all=acks_all)
 
     def append_transactional(
