@@ -450,6 +450,14 @@ def test_a_member_that_is_silent_may_be_expelled() -> None:
     assert violations(silent) == []
 
 
+def test_a_member_that_leaves_before_it_has_joined_is_not_expelled() -> None:
+    leaving = heartbeats(*(REFUSED,) * 8)
+    leaving.events.append(
+        HeartbeatAnswered(104.1, "m", 104, 1, "UNKNOWN_MEMBER_ID", has_joined=False)
+    )
+    assert violations(leaving) == []
+
+
 def test_a_static_member_that_waits_for_its_predecessor_is_not_a_member() -> None:
     waiting = ("UNRELEASED_INSTANCE_ID",) * 8
     assert violations(heartbeats(*waiting, "UNKNOWN_MEMBER_ID")) == []

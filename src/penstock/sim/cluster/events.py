@@ -168,12 +168,13 @@ class OffsetsFetched(Event):
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered(Event):
     """A broker answered a ConsumerGroupHeartbeat that was sent at time `sent`. `error` is None if
-    it was accepted."""
+    it was accepted. `has_joined` is False until the sender has a member epoch."""
 
     member: str
     sent: float
     broker: int | None
     error: str | None
+    has_joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

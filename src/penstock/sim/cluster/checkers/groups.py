@@ -136,7 +136,9 @@ def members_that_are_heard_stay(history: History) -> Iterator[Violation]:
     ]
     for event in history.of(HeartbeatAnswered) if history.durable_groups else ():
         earlier = by_member.setdefault(event.member, [])
-        if event.error in _EXPULSIONS and _is_heard(earlier, event, elections):
+        # A member that leaves before it has joined is unknown, but not expelled.
+        is_expelled = event.error in _EXPULSIONS and event.has_joined
+        if is_expelled and _is_heard(earlier, event, elections):
             yield Violation(
                 event.at,
                 f"broker {event.broker} answered every heartbeat of {event.member} for "

@@ -127,20 +127,29 @@ class ConsumerGroupWorkload(Workload):
                 await self._commit(now, client, member)
             await asyncio.sleep(HEARTBEAT_S)
         if self.rng.random() < 0.7:
+            has_joined = member.epoch > _JOIN
             member.epoch = _LEAVE if member.instance_id is None else _LEAVE_STATIC
-            await self._heartbeat(now, client, member)
+            await self._heartbeat(now, client, member, has_joined=has_joined)
 
     # Heartbeats
 
-    async def _heartbeat(self, now: Callable[[], float], client: Client, member: _Member) -> bool:
+    async def _heartbeat(
+        self,
+        now: Callable[[], float],
+        client: Client,
+        member: _Member,
+        *,
+        has_joined: bool | None = None,
+    ) -> bool:
         """Send a heartbeat and follow the answer. Return False if this member must not go on."""
         request, sent = member.heartbeat(self._topics), now()
+        joined = member.epoch > _JOIN if has_joined is None else has_joined
 
         async def send(connection: Connection) -> ConsumerGroupHeartbeatResponse:
             response = await connection.call(request, ConsumerGroupHeartbeatResponse)
             broker = client.groups.coordinators.cached(CONSUMER_GROUP)
             error = None if response.error_code == 0 else ErrorCode(response.error_code).name
-            self.note(HeartbeatAnswered(now(), member.name, sent, broker, error))
+            self.note(HeartbeatAnswered(now(), member.name, sent, broker, error, joined))
             check(response.error_code, response.error_message or "the heartbeat was refused")
             return response
 
