@@ -345,5 +345,5 @@ def test_expired_certificate_does_not_resume_a_session(
     refusals: list[str] = []
     arrival: Any = SimpleNamespace(complete=lambda: None, refuse=refusals.append)
     config: Any = SimpleNamespace(authenticates=False)
-    assert TlsOpening(arrival, config).opened(transport, ConnectionHandle()) is is_open
+    assert TlsOpening(arrival, config).opened(transport, ConnectionHandle(), print) is is_open
     assert refusals == ([] if is_open else ["the certificate of a resumed session has expired"])

@@ -46,7 +46,7 @@ from penstock.server.responses import ResponseQueue, ResponseSlot
 from penstock.server.sockets import set_buffers
 from penstock.server.state import Bounds, ServerState
 from penstock.server.throttling import Timed, charge_request, with_throttle
-from penstock.server.tls.opening import TlsOpening, read_ahead_bytes
+from penstock.server.tls.opening import TlsOpening, read_ahead_bytes, read_as_fast_as_possible
 from penstock.server.writer import Writer
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = self._origin.peer.rpartition(":")[0]
         if self._tls is not None:
             opening, self._tls = self._tls, None
-            if not opening.opened(self._transport, self._origin.connection):
+            if not opening.opened(self._transport, self._origin.connection, self._end_tls_turn):
                 self._closed = True
                 self._transport.abort()
                 return
@@ -198,6 +198,8 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def _release(self) -> None:
+        if self.is_encrypted:
+            read_as_fast_as_possible(self._transport)
         self._responses.cancel()
         self._writer.drop()
         self._buffer.discard()
@@ -310,6 +312,11 @@ class Connection(asyncio.BufferedProtocol):
         """Read nothing more before the other connections had their turn."""
         if self._turn is None:
             self._turn = self._loop.call_soon(self._next_turn)
+
+    def _end_tls_turn(self) -> None:
+        self._end_turn()
+        # Resuming makes the transport decrypt what has arrived.
+        self.set_reading()
 
     def _next_turn(self) -> None:
         self._turn, self._read_bytes = None, 0

@@ -14,11 +14,13 @@ import ssl
 from contextvars import ContextVar
 from typing import Any
 
+from penstock.security.tls.records import RecordsObject
+
 # The socket of the handshake that the current task runs.
 handshake_socket: ContextVar[socket.socket | None] = ContextVar("handshake_socket", default=None)
 
 
-class _AlertingObject(ssl.SSLObject):
+class _AlertingObject(RecordsObject):
     # While the handshake runs: what is to be sent, and where.
     alert: tuple[ssl.MemoryBIO, socket.socket] | None = None
 
@@ -44,8 +46,11 @@ class AlertingContext(ssl.SSLContext):
     def wrap_bio(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any
     ) -> ssl.SSLObject:
-        made = super().wrap_bio(incoming, outgoing, *args, **kwargs)
+        given = ssl.MemoryBIO()
+        made = super().wrap_bio(given, outgoing, *args, **kwargs)
+        assert isinstance(made, _AlertingObject)
+        made.arrived, made.given = incoming, given
         peer = handshake_socket.get()
-        if peer is not None and isinstance(made, _AlertingObject):
+        if peer is not None:
             made.alert = outgoing, peer
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from collections.abc import Callable
 from typing import Any, cast
 
 from penstock.handlers.context import ConnectionHandle
@@ -21,12 +22,19 @@ class TlsOpening:
         self._arrival = arrival
         self._config = config
 
-    def opened(self, transport: asyncio.Transport, connection: ConnectionHandle) -> bool:
+    def opened(
+        self,
+        transport: asyncio.Transport,
+        connection: ConnectionHandle,
+        end_turn: Callable[[], None],
+    ) -> bool:
         """Set the principal of the client's certificate. Return False if the certificate has a name
-        that no rule of ssl.principal.mapping.rules applies to. SASL sets that of SASL_SSL."""
+        that no rule of ssl.principal.mapping.rules applies to. SASL sets that of SASL_SSL.
+        `end_turn` is called when the peer has sent many small records."""
         self._arrival.complete()
         cast(Any, transport).set_read_buffer_limits(TLS_READ_AHEAD_BYTES, 0)
         connected = transport.get_extra_info("ssl_object")
+        connected.end_turn = end_turn
         certificate = connected.getpeercert(binary_form=True)
         if connected.session_reused and certificate is not None and has_expired(certificate):
             self._arrival.refuse("the certificate of a resumed session has expired")
@@ -48,6 +56,11 @@ def has_expired(certificate: bytes) -> bool:
 
     end = x509.load_der_x509_certificate(certificate).not_valid_after_utc
     return datetime.datetime.now(datetime.UTC) > end
+
+
+def read_as_fast_as_possible(transport: asyncio.Transport) -> None:
+    """Read on without turns: the connection is closed, and drops what arrives."""
+    transport.get_extra_info("ssl_object").end_turn = None
 
 
 def read_ahead_bytes(transport: asyncio.Transport) -> int:
