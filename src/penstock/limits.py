@@ -786,6 +786,8 @@ CACHED_TOKEN_CREDENTIALS = 1_000
 MAX_KEYSTORE_BYTES = 16 * 1024 * 1024
 # A handshake takes two round trips and some milliseconds of work.
 HANDSHAKE_TIMEOUT_S = 10.0
+# The first message of a client. Its largest part is a key of 1 KB, or a session ticket.
+MAX_CLIENT_HELLO_BYTES = 16 * 1024
 # Handshakes at once, of all listeners and of one address. One takes about 50 kB, and a millisecond
 # of the event loop. Others wait in a line, unread.
 MAX_HANDSHAKES = 512

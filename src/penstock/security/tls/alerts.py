@@ -14,7 +14,10 @@ import ssl
 from contextvars import ContextVar
 from typing import Any
 
-from penstock.security.tls.records import RecordsObject
+from penstock.security.tls.client_hello import HelloRefused, check_hello, missing_bytes
+from penstock.security.tls.records import RecordsObject, tls_error
+
+_HANDSHAKE_FAILURE = bytes.fromhex("15 03 03 00 02 02 28")
 
 # The socket of the handshake that the current task runs.
 handshake_socket: ContextVar[socket.socket | None] = ContextVar("handshake_socket", default=None)
@@ -23,9 +26,13 @@ handshake_socket: ContextVar[socket.socket | None] = ContextVar("handshake_socke
 class _AlertingObject(RecordsObject):
     # While the handshake runs: what is to be sent, and where.
     alert: tuple[ssl.MemoryBIO, socket.socket] | None = None
+    # Of a server: the client's first message, as far as it has arrived; None after it was checked.
+    _received: bytes | None = b""
 
     def do_handshake(self) -> None:
         try:
+            if self.server_side and self._received is not None:
+                self._check_hello(self._received + self.arrived.read())
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
@@ -36,6 +43,21 @@ class _AlertingObject(RecordsObject):
                     peer.send(outgoing.read())
             raise
         self.alert = None
+
+    def _check_hello(self, received: bytes) -> None:
+        """Check the client's first message once it is complete. Raises SSLError, and
+        SSLWantReadError before."""
+        try:
+            if missing_bytes(received):
+                self._received = received
+                raise ssl.SSLWantReadError
+            check_hello(received)
+        except HelloRefused as error:
+            if self.alert is not None:
+                self.alert[0].write(_HANDSHAKE_FAILURE)
+            raise tls_error(str(error)) from None
+        self._received = None
+        self.arrived.write(received)
 
 
 class AlertingContext(ssl.SSLContext):

@@ -18,6 +18,13 @@ _HEADER_BYTES = 5
 _PATIENCE = MAX_EMPTY_TLS_RECORDS * TLS_RECORDS_PER_EMPTY_ONE
 
 
+def tls_error(text: str) -> ssl.SSLError:
+    """Return an error as OpenSSL's, which have a reason of their own."""
+    error = ssl.SSLError(ssl.SSL_ERROR_SSL, text)
+    error.reason = ""
+    return error
+
+
 class RecordsObject(ssl.SSLObject):
     """`arrived` has the bytes of the peer, `given` those that OpenSSL reads. `end_turn` is called
     when the records of a turn have been read; it must see to it that the connection is read
@@ -82,7 +89,7 @@ class RecordsObject(ssl.SSLObject):
             self._is_unread = False
             self._patience -= TLS_RECORDS_PER_EMPTY_ONE
             if self._patience < 0:
-                raise ssl.SSLError("the peer sends too many records without data")
+                raise tls_error("the peer sends too many records without data")
         return self._give()
 
     def _give(self) -> bool:
