@@ -792,6 +792,8 @@ MAX_CLIENT_HELLO_BYTES = 16 * 1024
 # of the event loop. Others wait in a line, unread.
 MAX_HANDSHAKES = 512
 MAX_HANDSHAKES_PER_ADDRESS = 128
+# Handshakes at once of clients that are asked for a key of another group. Usual clients are not.
+MAX_HANDSHAKES_AWAITING_KEYS = 16
 # A peer that is silent for so long in its handshake gives way to one that waits in the line. The
 # longest round trips on earth take a third of it.
 HANDSHAKE_PATIENCE_S = 1.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import shutil
 import socket
 import ssl
+import struct
 import time
 import warnings
 from types import SimpleNamespace
@@ -26,6 +28,7 @@ from penstock.world import World
 from tests.server.serving import heartbeat, respond_now
 from tests.server.test_server_order import until
 from tests.tls.certificates import DAY, Authority
+from tests.tls.test_tls_client_hello import P_256, X25519, client_hello
 from tests.tls.tls_serving import (
     TlsClient,
     context_of,
@@ -139,8 +142,9 @@ def test_peer_that_is_silent_or_slow_is_closed_in_time(
             for data in (b"", b"\x16\x03\x01"):
                 reader, writer = await asyncio.open_connection("localhost", served.port)
                 writer.write(data)
-                async with asyncio.timeout(5):
-                    assert await reader.read() == b""
+                with contextlib.suppress(ConnectionResetError):  # the server has not read the bytes
+                    async with asyncio.timeout(5):
+                        assert await reader.read() == b""
                 writer.close()
             await until(lambda: served.server.handshakes.counts == (0, 0, 0))
             assert not served.server.state.quotas.by_listener
@@ -202,6 +206,88 @@ def test_thousands_of_handshakes_that_never_end_delay_nobody(
     assert answered < 5.0
     assert opened < 30.0
     assert counts[2] <= limits.MAX_HANDSHAKES_PER_ADDRESS
+
+
+def test_handshakes_begin_when_the_first_message_is_complete(
+    loop: str, settings: dict[str, str], trusting: ssl.SSLContext
+) -> None:
+    """Otherwise all of them would do the most of their work in the same turn of the event loop."""
+
+    async def scenario(world: World) -> None:
+        async with (
+            serving_tls(world, respond_now, settings) as served,
+            contextlib.AsyncExitStack() as open_,
+        ):
+            accepted = served.server.handshakes
+            connected = [
+                open_.enter_context(socket.create_connection(("localhost", served.port)))
+                for _ in range(5)
+            ]
+            for number, half in enumerate(connected):
+                half.sendall(HELLO[: 1 + 50 * number])
+            await until(lambda: accepted.counts == (5, 0, 0))
+            client = await served.connect(trusting)
+            client.send(heartbeat(1))
+            assert await client.wait_responses(1) == [1]
+            assert accepted.counts == (5, 0, 0)
+            connected[0].sendall(HELLO[1:-1])
+            connected[1].sendall(HELLO[51:])
+            await until(lambda: accepted.counts == (4, 0, 1))
+            connected[0].sendall(HELLO[-1:])
+            await until(lambda: accepted.counts == (3, 0, 2))
+            for half in connected[2:]:  # the server learns that nothing follows
+                half.shutdown(socket.SHUT_WR)
+            await until(lambda: accepted.counts == (0, 0, 2))
+
+    play(loop, scenario)
+
+
+def test_a_reset_connection_with_a_part_of_its_first_message_is_freed_at_once(
+    loop: str, settings: dict[str, str]
+) -> None:
+    async def scenario(world: World) -> None:
+        async with serving_tls(world, respond_now, settings) as served:
+            accepted = served.server.handshakes
+            for _ in range(5):
+                half = socket.create_connection(("localhost", served.port))
+                half.sendall(HELLO[:20])
+                half.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                half.close()
+            late = socket.create_connection(("localhost", served.port))
+            await until(lambda: accepted.counts == (1, 0, 0))
+            late.sendall(HELLO[:20])
+            await asyncio.sleep(0.01)
+            late.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            late.close()
+            await until(lambda: accepted.counts == (0, 0, 0))
+
+    play(loop, scenario)
+
+
+def test_few_clients_are_asked_for_another_key_at_once(
+    loop: str,
+    settings: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(handshakes, "MAX_HANDSHAKES_AWAITING_KEYS", 2)
+    keyless, usual = client_hello([X25519], []), client_hello([X25519], [P_256])
+
+    async def scenario(world: World) -> None:
+        async with (
+            serving_tls(world, respond_now, settings) as served,
+            contextlib.AsyncExitStack() as open_,
+        ):
+            accepted = served.server.handshakes
+            for hello in (keyless, keyless, usual, keyless, usual):
+                half = socket.create_connection(("localhost", served.port))
+                open_.enter_context(half)
+                half.sendall(hello)
+            await until(lambda: accepted.counters.failed)
+            await until(lambda: accepted.counts == (0, 0, 2))
+
+    play(loop, scenario)
+    assert "sends no key of a group of this node" in caplog.text
 
 
 def test_few_addresses_cannot_take_all_places(

@@ -54,21 +54,23 @@ def missing_bytes(received: bytes) -> int:
         start = end
 
 
-def check_hello(received: bytes) -> None:
-    """Check the records of a complete message. Raises HelloRefused."""
+def check_hello(received: bytes) -> bool:
+    """Check the records of a complete message. Return True if the server asks for a key of another
+    group, and the client for most of the server's work later. Raises HelloRefused."""
     message = b"".join(_records(received))
     if message[:1] != bytes([_CLIENT_HELLO]):
-        return  # OpenSSL says what it is
+        return False  # OpenSSL says what it is
     try:
         groups, shares = _groups(message[_MESSAGE_HEADER_BYTES : _message_end(message)])
     except IndexError:
         raise HelloRefused(_MALFORMED) from None
-    if any(group in _FINITE_FIELDS for group in shares) or (
+    if any(group in _FINITE_FIELDS for group in shares or ()) or (
         groups.isdisjoint(_CURVES) and any(group in _FINITE_FIELDS for group in groups)
     ):
         raise HelloRefused(
             "the peer exchanges keys by Diffie-Hellman in a finite field, not by elliptic curves"
         )
+    return shares is not None and shares.isdisjoint(_CURVES)
 
 
 def _message_end(message: bytes) -> int:
@@ -85,11 +87,11 @@ def _records(received: bytes) -> Iterator[bytes]:
         yield received[content:start]
 
 
-def _groups(hello: bytes) -> tuple[set[int], set[int]]:
-    """Return the groups that a client supports, and those that it sends keys of. Raises
-    IndexError."""
+def _groups(hello: bytes) -> tuple[set[int], set[int] | None]:
+    """Return the groups that a client supports, and those that it sends keys of; None before TLS
+    1.3. Raises IndexError."""
     groups: set[int] = set()
-    shares: set[int] = set()
+    shares: set[int] | None = None
     at = _VERSION_AND_RANDOM_BYTES
     for size_bytes in (1, 2, 1):  # the session, cipher suites, and compressions
         _skipped, at = _vector(hello, at, size_bytes)
@@ -104,6 +106,7 @@ def _groups(hello: bytes) -> tuple[set[int], set[int]]:
             listed, _end = _vector(content, 0, 2)
             groups |= {_number(listed, each) for each in range(0, len(listed), 2)}
         elif kind == _KEY_SHARE:
+            shares = set() if shares is None else shares
             listed, _end = _vector(content, 0, 2)
             each = 0
             while each < len(listed):

@@ -17,6 +17,10 @@ PLAINTEXT = (
 SILENT = f"the peer sent nothing for {HANDSHAKE_TIMEOUT_S:g} s"
 SLOW = f"the handshake took longer than {HANDSHAKE_TIMEOUT_S:g} s"
 STALLED = "the peer did not answer in its handshake, and others wait for theirs"
+ANOTHER_KEY = (
+    "the peer sends no key of a group of this node (X25519, P-256, P-384, P-521, X448), and the "
+    "handshakes of others such run"
+)
 CLOSED = "the peer closed the connection in the handshake"
 
 _REASONS = {

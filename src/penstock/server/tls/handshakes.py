@@ -2,12 +2,14 @@
 controllers and between brokers.
 
 A connection goes through three stages:
-- *silent*: accepted, and nothing has arrived. It costs a descriptor, and counts for the limits on
-  connections.
-- *ready*: its first bytes are there, and it waits in the line. Bytes that are not TLS end it here.
+- *silent*: accepted, and its first message has not arrived. It costs a descriptor, and counts for
+  the limits on connections.
+- *ready*: its first message is there, and it waits in the line. Bytes that are not TLS end it here.
 - *running*: the event loop carries out the handshake. At most MAX_HANDSHAKES run at once, of one
   address MAX_HANDSHAKES_PER_ADDRESS, and a few begin in one turn of the loop, since each takes a
-  millisecond of it.
+  millisecond of it. The first message has to be complete before, so that the peers of all places
+  cannot ask for this work in the same turn. If the server asks a client for another key, most of
+  the work comes later: few of these run.
 
 A handshake must be complete within HANDSHAKE_TIMEOUT_S, and so must the time before. When others
 are ready, a running one whose peer has been silent for HANDSHAKE_PATIENCE_S gives way. So peers
@@ -35,10 +37,13 @@ from penstock.limits import (
     HANDSHAKE_PATIENCE_S,
     HANDSHAKE_TIMEOUT_S,
     HANDSHAKES_A_TURN,
+    MAX_CLIENT_HELLO_BYTES,
     MAX_HANDSHAKES,
+    MAX_HANDSHAKES_AWAITING_KEYS,
     MAX_HANDSHAKES_PER_ADDRESS,
 )
 from penstock.security.tls.alerts import handshake_socket
+from penstock.security.tls.client_hello import HelloRefused, check_hello, missing_bytes
 from penstock.server.state import ServerState
 from penstock.server.tls import failures
 from penstock.server.tls.failures import FailureLog
@@ -79,6 +84,9 @@ class Arrival:
         # When it was accepted or its handshake began.
         self.last_active = now
         self.is_idle = True
+        # How many bytes must be there before it is looked at again.
+        self.expected_bytes = 1
+        self.needs_another_key = False
         self.failure: str | None = None
         self._handshakes = handshakes
 
@@ -162,6 +170,9 @@ class Handshakes:
             self._loop.remove_reader(arrival.socket)
         else:
             self._leave_line(arrival)
+        self._close(arrival)
+
+    def _close(self, arrival: Arrival) -> None:
         arrival.socket.close()
         self._state.quotas.release(arrival)
 
@@ -177,7 +188,7 @@ class Handshakes:
 
     def _first_bytes(self, arrival: Arrival) -> None:
         try:
-            first = arrival.socket.recv(1, socket.MSG_PEEK)
+            first = arrival.socket.recv(MAX_CLIENT_HELLO_BYTES, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -185,10 +196,25 @@ class Handshakes:
         if not first:  # a port scan, or a load balancer's check
             self.end(arrival, failures.CLOSED)
             return
-        if first != _HANDSHAKE_RECORD:
+        if not first.startswith(_HANDSHAKE_RECORD):
             self._fail(arrival, failures.PLAINTEXT)
             self.end(arrival, failures.PLAINTEXT)
             return
+        with contextlib.suppress(HelloRefused):  # its handshake answers with an alert
+            missing = missing_bytes(first)
+            # With fewer bytes than expected, the peer has closed its side.
+            if missing and len(first) >= arrival.expected_bytes:
+                if arrival.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    # A reset connection still has its bytes, and is not reported again.
+                    self.end(arrival, failures.CLOSED)
+                    return
+                arrival.expected_bytes = len(first) + missing
+                arrival.socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVLOWAT, arrival.expected_bytes
+                )
+                return
+            arrival.needs_another_key = not missing and check_hello(first)
+        arrival.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         del self._silent[arrival]
         self._loop.remove_reader(arrival.socket)
         self._ready.setdefault(arrival.origin, []).append(arrival)
@@ -204,10 +230,18 @@ class Handshakes:
             arrival = self._next()
             if arrival is None:
                 return
+            if arrival.needs_another_key and self._awaiting_keys >= MAX_HANDSHAKES_AWAITING_KEYS:
+                self._fail(arrival, failures.ANOTHER_KEY)
+                self._close(arrival)
+                continue
             arrival.last_active = self._loop.time()
             self._by_origin[arrival.origin] += 1
             self._running[arrival] = self._loop.create_task(self._run(arrival))
         self._begin_soon()
+
+    @property
+    def _awaiting_keys(self) -> int:
+        return sum(arrival.needs_another_key for arrival in self._running)
 
     def _next(self) -> Arrival | None:
         """Take the next connection of the line, or return None if no handshake may begin."""
@@ -262,8 +296,9 @@ class Handshakes:
         self._check_timer = None
         late = self._loop.time() - HANDSHAKE_TIMEOUT_S
         while self._silent and (oldest := next(iter(self._silent))).last_active <= late:
-            self._fail(oldest, failures.SILENT)
-            self.end(oldest, failures.SILENT)
+            reason = failures.SILENT if oldest.expected_bytes == 1 else failures.SLOW
+            self._fail(oldest, reason)
+            self.end(oldest, reason)
         for line in list(self._ready.values()):
             while line and (oldest := line[0]).last_active <= late:
                 self._fail(oldest, failures.SLOW)
