@@ -169,6 +169,13 @@ def test_what_is_not_valid_is_refused(parts: Parts, values: Values, message: str
     assert image.client_quotas == {ALICE: {"producer_byte_rate": 5}}
 
 
+def test_the_largest_long_is_a_quota() -> None:
+    """9223372036854775807, which administrators set for no limit, is not a float."""
+    values: Values = {"producer_byte_rate": float(2**63 - 1), "consumer_byte_rate": 2.0**63}
+    image, (result,) = altered(cluster(), entry({"user": "alice"}, values))
+    assert (result.error_code, image.client_quotas) == (0, {ALICE: values})
+
+
 def test_an_entity_and_a_key_may_occur_once() -> None:
     first = entry({"user": "alice"}, {"producer_byte_rate": 5})
     image, (result,) = altered(cluster(), first, entry({"user": "alice"}, {}))

@@ -122,7 +122,8 @@ def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None
     most = keys[key]
     if most is None:
         return
-    if value > most:
+    # As in Java, the largest LONG is 2**63 as a float, which sets no limit.
+    if value > float(most):
         kind = "an INT" if most < 2**32 else "a LONG"
         raise _invalid(f"Proposed value for {key} is too large for {kind}.")
     if value % 1 > _FRACTION:
