@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import datetime
 import json
+import socket
 import ssl
 import threading
 import time
@@ -12,6 +15,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import URLError
 from urllib.parse import parse_qs
 
 import jwt
@@ -25,7 +29,8 @@ from penstock.client.security import InvalidSecurity, check_security
 from penstock.client.tokens import ALLOWED_URLS_VARIABLE, InvalidTokenSource, TokenSource
 from penstock.errors import ErrorCode, KafkaError
 from penstock.security.setup.authority import Authority
-from penstock.world.real import run
+from penstock.world import World
+from penstock.world.real import real_world, run
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 SIGNER = ec.generate_private_key(ec.SECP256R1())
@@ -205,6 +210,39 @@ def test_urls_outside_the_list_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_
     own = {**settings, "penstock.sasl.oauthbearer.allowed.urls": tmp_path.as_uri()}
     with pytest.raises(InvalidSecurity, match="is not allowed"):
         check_security({**own, URL.replace("_", "."): tmp_path.as_uri()})
+
+
+def test_an_issuer_that_does_not_answer_takes_one_thread() -> None:
+    """Links to all brokers log in again and again meanwhile, and fetches read the disk with the
+    same threads."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        silent.setblocking(False)
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/token"
+        source = TokenSource(url, "node", "secret")
+
+        async def login(world: World) -> str:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    return await source.token(world)
+            return "gave up"
+
+        async def scenario() -> tuple[set[str], str]:
+            world = real_world()
+            found = await asyncio.gather(*(login(world) for _ in range(20)))
+            found += await asyncio.gather(*(login(world) for _ in range(20)))
+            connected, _address = silent.accept()
+            with pytest.raises(BlockingIOError):
+                silent.accept()
+            async with asyncio.timeout(5):
+                read = await world.offload.read(str, "read")
+            waiting = asyncio.ensure_future(source.token(world))
+            await asyncio.sleep(0)
+            connected.close()
+            with pytest.raises(URLError):  # and not for the ones that gave up
+                await waiting
+            return set(found), read
+
+        assert asyncio.run(scenario()) == ({"gave up"}, "read")
 
 
 def test_a_source_does_not_show_its_secret() -> None:

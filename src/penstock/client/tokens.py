@@ -9,6 +9,7 @@ setting penstock.sasl.oauthbearer.allowed.urls, that of other clients is in the 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -51,6 +52,9 @@ class TokenSource:
     context: Callable[[], ssl.SSLContext | None] = field(default=lambda: None, repr=False)
     _token: str | None = field(default=None, init=False, repr=False)
     _until: float = field(default=0.0, init=False, repr=False)
+    # The request that all logins wait for which need a token. Each takes a thread, and an issuer
+    # that does not answer must not take them all: others read the disk with them.
+    _asking: asyncio.Future[None] | None = field(default=None, init=False, repr=False)
 
     @staticmethod
     def of(
@@ -88,11 +92,23 @@ class TokenSource:
         parts = urlsplit(self.url)
         if parts.scheme == "file":
             return await world.offload.read(_read_file, world, unquote(parts.path))
+        if self._token is None or world.clock.monotonic() >= self._until:
+            if self._asking is None:
+                self._asking = asyncio.ensure_future(self._renew(world))
+                self._asking.add_done_callback(self._asked)
+            # A login that gives up leaves the request to the others.
+            await asyncio.shield(self._asking)
+        return self._token or ""
+
+    async def _renew(self, world: World) -> None:
         now = world.clock.monotonic()
-        if self._token is None or now >= self._until:
-            token, lifetime_s = await world.offload.read(self._ask)
-            self._token, self._until = token, now + lifetime_s * _LIFETIME_SHARE
-        return self._token
+        token, lifetime_s = await world.offload.read(self._ask)
+        self._token, self._until = token, now + lifetime_s * _LIFETIME_SHARE
+
+    def _asked(self, asking: asyncio.Future[None]) -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()  # retrieved, should all logins have given up
 
     def _ask(self) -> tuple[str, float]:
         """Ask the issuer, in a thread. Return a token and its lifetime in seconds."""
