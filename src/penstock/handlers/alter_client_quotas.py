@@ -15,7 +15,7 @@ Not implemented
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import KafkaError
@@ -48,6 +48,7 @@ def handle(
 async def _alter(
     parts: Parts, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
+    before = parts.metadata.image.client_quotas
     response = await ask_controller(parts.controllers, request, context, decide, refused)
     if not request.validate_only:
         failed = {
@@ -62,14 +63,26 @@ async def _alter(
 
         def has_all(image: MetadataImage) -> bool:
             return all(
-                image.client_quotas.get(entity, {}).get(op.key) == (None if op.remove else op.value)
+                _has(image.client_quotas.get(entity), before.get(entity), ops)
                 for entity, ops in altered.items()
                 if entity not in failed
-                for op in ops
             )
 
         await parts.metadata.wait_until(has_all)
     return response
+
+
+def _has(
+    values: Mapping[str, float] | None,
+    before: Mapping[str, float] | None,
+    ops: Iterable[AlterClientQuotasRequest.Entry.Op],
+) -> bool:
+    """Return True if an entity has its new values, or others: two requests at the same time may
+    alter it, and those of the first are never seen if both are applied together."""
+    if values is not before:
+        return True
+    found = values or {}
+    return all(found.get(op.key) == (None if op.remove else op.value) for op in ops)
 
 
 def decide(
