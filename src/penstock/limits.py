@@ -819,6 +819,8 @@ TLS_RECORDS_PER_EMPTY_ONE = 1_024
 # Records of a connection that are decrypted in one turn of the event loop, each of up to 16 KB: one
 # of a byte takes 3 µs.
 TLS_RECORDS_A_TURN = 512
+# Records that a peer may have sent before it learns that the connection is closed.
+MAX_TLS_RECORDS_AFTER_CLOSE = 2_048
 # Encrypted bytes that a transport reads of a connection that the server does not read.
 TLS_READ_AHEAD_BYTES = 16 * 1024
 # The buffer of an encrypted connection in which asyncio and uvloop receive. Its pages are in memory

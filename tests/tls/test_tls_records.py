@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import ctypes.util
 import socket
@@ -13,11 +14,15 @@ from typing import Any
 
 import pytest
 
+from penstock.config.listeners import SecurityProtocol
+from penstock.config.ssl_settings import listener_ssl_config
+from penstock.limits import MAX_TLS_RECORDS_AFTER_CLOSE
 from penstock.security.tls import records
+from penstock.security.tls.context import server_context
 from penstock.server.connection import Connection
 from penstock.world import World
 from tests.server.serving import heartbeat, respond_now
-from tests.tls.tls_serving import play, serving_tls
+from tests.tls.tls_serving import play, serving_tls, tls_config
 
 UPDATE_REQUESTED = 1
 
@@ -150,3 +155,32 @@ def test_records_of_a_byte_are_read_in_turns(
 
     assert play(loop, scenario) == list(range(count))
     assert turns >= count * len(heartbeat(0)) // 50 // 2
+
+
+def test_a_closed_connection_drops_a_bounded_number_of_records(
+    settings: dict[str, str], trusting: ssl.SSLContext
+) -> None:
+    """A peer that breaks the protocol could send records of a byte until the connection is
+    aborted, and a read of all of them blocked the event loop for 0.3 s."""
+    context = server_context(listener_ssl_config(tls_config(settings), "SSL", SecurityProtocol.SSL))
+    arrived, sent, received, answered = (ssl.MemoryBIO() for _ in range(4))
+    client = trusting.wrap_bio(received, sent, server_hostname="localhost")
+    server: Any = context.context.wrap_bio(arrived, answered, server_side=True)
+    for end, source, target in ((client, sent, arrived), (server, answered, received)) * 2:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+        target.write(source.read())
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            client.write(b"x")
+        arrived.write(sent.read())
+
+    send(MAX_TLS_RECORDS_AFTER_CLOSE + 10)
+    assert {server.read() for _ in range(MAX_TLS_RECORDS_AFTER_CLOSE + 10)} == {b"x"}
+    with pytest.raises(ssl.SSLWantReadError):
+        server.unwrap()
+    send(MAX_TLS_RECORDS_AFTER_CLOSE + 1)
+    assert {server.read() for _ in range(MAX_TLS_RECORDS_AFTER_CLOSE)} == {b"x"}
+    with pytest.raises(ssl.SSLError, match="no use"):
+        server.read()

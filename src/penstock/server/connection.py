@@ -46,7 +46,7 @@ from penstock.server.responses import ResponseQueue, ResponseSlot
 from penstock.server.sockets import set_buffers
 from penstock.server.state import Bounds, ServerState
 from penstock.server.throttling import Timed, charge_request, with_throttle
-from penstock.server.tls.opening import TlsOpening, read_ahead_bytes, read_as_fast_as_possible
+from penstock.server.tls.opening import TlsOpening, drop_records, read_ahead_bytes
 from penstock.server.writer import Writer
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _release(self) -> None:
         if self.is_encrypted:
-            read_as_fast_as_possible(self._transport)
+            drop_records(self._transport)
         self._responses.cancel()
         self._writer.drop()
         self._buffer.discard()

@@ -12,7 +12,12 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from penstock.limits import MAX_EMPTY_TLS_RECORDS, TLS_RECORDS_A_TURN, TLS_RECORDS_PER_EMPTY_ONE
+from penstock.limits import (
+    MAX_EMPTY_TLS_RECORDS,
+    MAX_TLS_RECORDS_AFTER_CLOSE,
+    TLS_RECORDS_A_TURN,
+    TLS_RECORDS_PER_EMPTY_ONE,
+)
 
 _HEADER_BYTES = 5
 _PATIENCE = MAX_EMPTY_TLS_RECORDS * TLS_RECORDS_PER_EMPTY_ONE
@@ -33,6 +38,9 @@ class RecordsObject(ssl.SSLObject):
     arrived: ssl.MemoryBIO
     given: ssl.MemoryBIO
     end_turn: Callable[[], None] | None = None
+    # Set it when the connection is closed, which unwrap does too: the records that are read until
+    # the peer closes it as well are dropped, and have no turns.
+    is_closing = False
     # Of a record that was given in part: its header, or the bytes after it that are missing.
     _header = b""
     _missing = 0
@@ -55,7 +63,11 @@ class RecordsObject(ssl.SSLObject):
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002 - the base's name
         if not self.pending():
-            if self._records >= TLS_RECORDS_A_TURN and self.end_turn is not None:
+            if (
+                self._records >= TLS_RECORDS_A_TURN
+                and self.end_turn is not None
+                and not self.is_closing
+            ):
                 self._records = 0
                 self.end_turn()
                 raise ssl.SSLWantReadError
@@ -70,11 +82,14 @@ class RecordsObject(ssl.SSLObject):
             else:
                 self._is_unread = False
                 self._records += 1
-                if self._patience < _PATIENCE:
+                if self.is_closing:
+                    self._lose_patience(_PATIENCE // MAX_TLS_RECORDS_AFTER_CLOSE)
+                elif self._patience < _PATIENCE:
                     self._patience += 1
                 return found
 
     def unwrap(self) -> Any:
+        self.is_closing = True
         while True:
             try:
                 return super().unwrap()
@@ -87,10 +102,13 @@ class RecordsObject(ssl.SSLObject):
         SSLError if there were too many."""
         if self._is_unread:
             self._is_unread = False
-            self._patience -= TLS_RECORDS_PER_EMPTY_ONE
-            if self._patience < 0:
-                raise tls_error("the peer sends too many records without data")
+            self._lose_patience(TLS_RECORDS_PER_EMPTY_ONE)
         return self._give()
+
+    def _lose_patience(self, amount: int) -> None:
+        self._patience -= amount
+        if self._patience < 0:
+            raise tls_error("the peer sends too many records that have no use")
 
     def _give(self) -> bool:
         """Give OpenSSL the next record, or as much of it as has arrived. Return False if nothing

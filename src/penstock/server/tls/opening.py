@@ -58,9 +58,11 @@ def has_expired(certificate: bytes) -> bool:
     return datetime.datetime.now(datetime.UTC) > end
 
 
-def read_as_fast_as_possible(transport: asyncio.Transport) -> None:
-    """Read on without turns: the connection is closed, and drops what arrives."""
-    transport.get_extra_info("ssl_object").end_turn = None
+def drop_records(transport: asyncio.Transport) -> None:
+    """The connection is closed: what still arrives is dropped, up to a bound. The transport does
+    not refer to the connection any more."""
+    connected = transport.get_extra_info("ssl_object")
+    connected.is_closing, connected.end_turn = True, None
 
 
 def read_ahead_bytes(transport: asyncio.Transport) -> int:
