@@ -777,8 +777,10 @@ MAX_DESCRIBED_TOKEN_OWNERS = 10_000
 TOKENS_INDEXED_A_TURN = 1_000
 DESCRIBED_TOKENS_A_TURN = 250
 EXPIRED_TOKENS_A_TURN = 500
-# SCRAM credentials of tokens that a node remembers. Each takes some milliseconds to derive.
-CACHED_TOKEN_CREDENTIALS = 1_000
+# SCRAM credentials of tokens that a node remembers, of half a kilobyte each: those of all tokens,
+# for both mechanisms. One takes some milliseconds of the event loop to derive, and clients ask for
+# it by the id of a token, without its secret.
+CACHED_TOKEN_CREDENTIALS = 2 * MAX_DELEGATION_TOKENS
 
 # TLS
 

@@ -17,7 +17,12 @@ from penstock.controller.delegation_tokens import TokenContext
 from penstock.errors import ErrorCode, InvariantBroken, KafkaError
 from penstock.handlers import describe_delegation_token
 from penstock.handlers.context import Exclusive
-from penstock.limits import DESCRIBED_TOKENS_A_TURN, EXPIRED_TOKENS_A_TURN, MAX_TOKEN_RENEWERS
+from penstock.limits import (
+    DESCRIBED_TOKENS_A_TURN,
+    EXPIRED_TOKENS_A_TURN,
+    MAX_DELEGATION_TOKENS,
+    MAX_TOKEN_RENEWERS,
+)
 from penstock.metadata.delegation_tokens_delta import token_record
 from penstock.metadata.image import MetadataImage
 from penstock.node.delegation_tokens import DelegationTokens
@@ -41,7 +46,7 @@ from penstock.security.delegation_tokens import (
 )
 from penstock.security.principals import KafkaPrincipal
 from penstock.security.sasl.scram import ScramClient, ScramServer
-from penstock.security.sasl.scram_credential import ScramMechanism
+from penstock.security.sasl.scram_credential import ScramCredential, ScramMechanism
 from penstock.world.sim import Simulation
 from tests.config.node_examples import COMBINED, read
 from tests.controller.clusters import context
@@ -337,6 +342,30 @@ def test_a_node_logs_bearers_in_until_the_token_expires() -> None:
     assert tokens.find(ScramMechanism.SHA_512, "unknown") is None
     without_key = DelegationTokens(read(COMBINED), clock, lambda: image)
     assert without_key.find(ScramMechanism.SHA_512, "valid") is None
+
+
+def test_the_credential_of_each_token_is_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client names the token before it proves that it knows the secret, and a credential takes
+    some milliseconds of the event loop."""
+    clock = Simulation(seed=1).node("node").clock
+    ids = [f"token-{number}" for number in range(MAX_DELEGATION_TOKENS)]
+    image, _delta = EMPTY.replay(
+        [token_record(token(token_id, clock.now_ms() + 1_000)) for token_id in ids], 0
+    )
+    derived: list[str] = []
+    credential = token_credential(ScramMechanism.SHA_512, KEY, "any")
+
+    def derive(_mechanism: ScramMechanism, _key: bytes, token_id: str) -> ScramCredential:
+        derived.append(token_id)
+        return credential
+
+    monkeypatch.setattr("penstock.node.delegation_tokens.token_credential", derive)
+    config = read({**COMBINED, "delegation.token.secret.key": KEY.decode()})
+    tokens = DelegationTokens(config, clock, lambda: image)
+    for mechanism in [*ScramMechanism] * 2:
+        for token_id in ids:
+            assert tokens.find(mechanism, token_id) is not None
+    assert len(derived) == 2 * len(ids)
 
 
 # Descriptions
