@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,8 @@ import pytest
 
 from penstock.errors import ErrorCode
 from penstock.handlers.authorization.guard import host_of
+from penstock.handlers.context import Exclusive
+from penstock.limits import AUTHORIZED_A_TURN
 from penstock.security.acls import AclOperation, PermissionType, ResourceType
 from penstock.security.principals import KafkaPrincipal
 from tests.handlers.fake_node import records
@@ -60,6 +63,45 @@ def test_produce_appends_what_is_allowed_and_refuses_the_rest() -> None:
         }
         assert codes == {"mine": [0], "other": [TOPIC_DENIED], "absent": [TOPIC_DENIED]}
         assert (mine.log_end_offset, other.log_end_offset) == (1, 0)
+
+    run(main)
+
+
+def test_produce_appends_nothing_to_a_topic_that_becomes_known_during_the_check() -> None:
+    """The id is known to a client that may describe the topic on another broker. This one replays
+    the topic while it checks the names of a large request."""
+
+    async def main(node: AuthorizedNode) -> None:
+        (partition,) = node.create("other")
+        view = node.parts.metadata
+        image = view.image
+        topic_id = image.topics["other"].id
+        node.grant(allow(Op.DESCRIBE, TOPIC, "other"))
+        data = tuple(
+            topic(
+                0,
+                "TopicData",
+                topic_id=each,
+                partition_data=(
+                    topic(0, "TopicData", "PartitionData", index=0, records=records()),
+                ),
+            )
+            for each in (topic_id, *(UUID(int=10**9 + n) for n in range(AUTHORIZED_A_TURN)))
+        )
+        view.image = replace(image, topics={}, topic_names={})
+        waiting = node.call(0, 13, request(0, acks=1, topic_data=data))
+        assert isinstance(waiting, Exclusive), "the check takes several turns"
+        view.image = image
+        response = await waiting
+        codes = {
+            partition.error_code
+            for each in response.responses
+            for partition in each.partition_responses
+        }
+        assert codes == {ErrorCode.UNKNOWN_TOPIC_ID}
+        assert partition.log_end_offset == 0
+        response = await node.answer(0, 13, request(0, acks=1, topic_data=data[:1]))
+        assert denials(response) == {TOPIC_DENIED}
 
     run(main)
 

@@ -54,34 +54,41 @@ _MESSAGE = FAILED[TOPIC].message
 
 def produce(guard: Guard, request: ProduceRequest, call: Call) -> Turns[Any]:
     """WRITE on the topics, and on the transactional id if a batch is transactional. The producer
-    ids of others are checked by InitProducerId."""
-    # The most items that the check counts: each topic, and if it is denied its partitions, and the
+    ids of others are checked by InitProducerId. The handler does not get topics whose ids are
+    unknown: this node may know them when a check of several turns is over."""
+    # The most items that the check counts: each topic, and if it is refused its partitions, and the
     # topic again.
     if sum(2 + len(topic.partition_data) for topic in request.topic_data) >= AUTHORIZED_A_TURN:
         request = _owning_its_records(request)
     transactional_id = request.transactional_id
+    allowed: list[ProduceRequest.TopicData] = []
+    refused: list[tuple[ProduceRequest.TopicData, ErrorCode]] = []
     if (
         has_transaction(request)
         and transactional_id is not None
         and not guard.allows(AclOperation.WRITE, TRANSACTIONAL_ID, transactional_id)
     ):
-        code = TRANSACTIONAL_ID_DENIED
-        allowed, denied = request.topic_data[:0], request.topic_data
+        refused = [(topic, TRANSACTIONAL_ID_DENIED) for topic in request.topic_data]
     else:
-        code = TOPIC_DENIED
-        allowed, denied = yield from split(
-            guard,
-            AclOperation.WRITE,
-            TOPIC,
-            request.topic_data,
-            lambda topic: topic_name(call.image, topic.name, topic.topic_id),
-        )
-        if not denied:
+        for topic in request.topic_data:
+            name = topic_name(call.image, topic.name, topic.topic_id)
+            if name is None:
+                refused.append((topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif guard.allows(AclOperation.WRITE, TOPIC, name):
+                allowed.append(topic)
+            else:
+                refused.append((topic, TOPIC_DENIED))
+            if guard.pace.is_over():
+                yield
+        if not refused:
             return call.proceed(request)
     topic_response = ProduceResponse.Response
     partition_response = topic_response.PartitionResponse
 
-    def not_produced(topic: ProduceRequest.TopicData) -> Turns[ProduceResponse.Response]:
+    def not_produced(
+        refusal: tuple[ProduceRequest.TopicData, ErrorCode],
+    ) -> Turns[ProduceResponse.Response]:
+        topic, code = refusal
         partitions = yield from each(
             guard.pace,
             topic.partition_data,
@@ -89,24 +96,24 @@ def produce(guard: Guard, request: ProduceRequest, call: Call) -> Turns[Any]:
                 index=partition.index, error_code=code, base_offset=-1
             ),
         )
+        # The errors of Produce are counted by its handler, and not by the server.
+        call.parts.replicas.counts.produce_errors[code] += len(partitions)
         return topic_response(
             name=topic.name, topic_id=topic.topic_id, partition_responses=partitions
         )
 
-    errors = yield from nested(guard.pace, denied, not_produced)
-    # The errors of Produce are counted by its handler, and not by the server.
-    count = sum(len(topic.partition_data) for topic in denied)
-    call.parts.replicas.counts.produce_errors[code] += count
+    errors = yield from nested(guard.pace, refused, not_produced)
 
     def add(response: ProduceResponse | None) -> ProduceResponse | None:
         if request.acks == _NO_ACKS or response is None:
             # There is no response: the producer notices that its connection is closed.
-            raise KafkaError(code, f"produce with acks=0 is not allowed: {code.name}")
+            code = refused[0][1]
+            raise KafkaError(code, f"produce with acks=0 is refused: {code.name}")
         return changed(response, responses=response.responses + errors)
 
     if not allowed:
         return add(ProduceResponse())
-    return then(call.proceed(changed(request, topic_data=allowed)), add)
+    return then(call.proceed(changed(request, topic_data=tuple(allowed))), add)
 
 
 def _owning_its_records(request: ProduceRequest) -> ProduceRequest:
