@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -39,10 +40,21 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from penstock.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
+from penstock.security.authorizer import Authorizer
+from penstock.security.principals import KafkaPrincipal
 from penstock.server.request_log import AUDITED, RepeatedCommits, audited, log_request
 
 Topic = CreateTopicsRequest.Topic
 Result = CreateTopicsResponse.Topic
+ALICE, NODE = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "node")
 
 
 def context(api_key: int) -> RequestContext:
@@ -216,6 +228,7 @@ def test_an_unknown_error_code_is_audited(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages[0].endswith(": 'a': error 9999")
 
 
+ABORTED = "producer_id=7, transaction_result=False, 't', partition_indexes=3: done"
 MARKER = WriteTxnMarkersRequest.Marker(
     producer_id=7, topics=(WriteTxnMarkersRequest.Marker.Topic(name="t", partition_indexes=(3,)),)
 )
@@ -235,21 +248,52 @@ def test_markers_are_audited_unless_a_coordinator_sends_them(
 ) -> None:
     """`penstock transactions abort` ends a producer's transaction. Brokers send markers for each
     transaction."""
-    parts = SimpleNamespace(config=SimpleNamespace(inter_broker_listener_name="BROKERS"))
     sender = context(27)._replace(client_id=client_id, listener_name=listener)
+    assert audited_markers(caplog, sender, authorizer=None) == is_audited * [ABORTED]
+
+
+@pytest.mark.parametrize(("principal", "is_audited"), [(ALICE, True), (NODE, False)])
+def test_a_client_cannot_hide_its_markers_behind_the_client_id_of_a_coordinator(
+    caplog: pytest.LogCaptureFixture, principal: KafkaPrincipal, is_audited: bool
+) -> None:
+    """ALTER on the cluster is enough to abort a transaction, and brokers have CLUSTER_ACTION."""
+    sender = context(27)._replace(client_id=SENDER.format(2), listener_name="BROKERS")
+    sender.connection.principal = principal
+    authorizer = Authorizer([str(NODE)], is_ready=True)
+    alter = Acl(
+        ResourceType.CLUSTER,
+        CLUSTER_NAME,
+        PatternType.LITERAL,
+        str(ALICE),
+        "*",
+        AclOperation.ALTER,
+        PermissionType.ALLOW,
+    )
+    for _step in authorizer.apply({UUID(int=1): (None, alter)}, {UUID(int=1): alter}):
+        pass
+    assert audited_markers(caplog, sender, authorizer) == is_audited * [ABORTED]
+
+
+def audited_markers(
+    caplog: pytest.LogCaptureFixture, sender: RequestContext, authorizer: Authorizer | None
+) -> list[str]:
+    parts = SimpleNamespace(
+        config=SimpleNamespace(inter_broker_listener_name="BROKERS"), authorizer=authorizer
+    )
     request = WriteTxnMarkersRequest(markers=(MARKER,))
     with caplog.at_level(logging.INFO, "penstock.audit"):
         audited(lambda *_: WriteTxnMarkersResponse())(parts, request, sender)
-    assert [line.split(": ", 1)[1] for line in caplog.messages] == is_audited * [
-        "producer_id=7, transaction_result=False, 't', partition_indexes=3: done"
-    ]
+    return [line.split(": ", 1)[1] for line in caplog.messages]
 
 
-def commit(member_id: str = "", group_id: str = "g") -> OffsetCommitRequest:
+def commit(member_id: str = "", group_id: str = "g", epoch: int = -1) -> OffsetCommitRequest:
     topic = OffsetCommitRequest.Topic
     partition = topic.Partition(partition_index=3, committed_offset=1_500)
     return OffsetCommitRequest(
-        group_id=group_id, member_id=member_id, topics=(topic(name="t", partitions=(partition,)),)
+        group_id=group_id,
+        member_id=member_id,
+        generation_id_or_member_epoch=epoch,
+        topics=(topic(name="t", partitions=(partition,)),),
     )
 
 
@@ -259,7 +303,7 @@ def test_offsets_that_no_member_commits_are_audited(caplog: pytest.LogCaptureFix
     handler = audited(lambda *_: OffsetCommitResponse())
     first = context(8)
     with caplog.at_level(logging.INFO, "penstock.audit"):
-        handler(None, commit(member_id="member-1"), first)
+        handler(None, commit(member_id="member-1", epoch=3), first)
         assert caplog.messages == []
         for _ in range(3):
             handler(None, commit(), first)
@@ -273,6 +317,32 @@ def test_offsets_that_no_member_commits_are_audited(caplog: pytest.LogCaptureFix
         f"{at.format('8:5000', 'g')} {offset}",
         f"{at.format('7:5000', 'h')} {offset}",
         f"{at.format('7:5001', 'g')} {offset} (2 more like this one were left out before it)",
+    ]
+
+
+def test_a_commit_without_a_generation_is_audited_whatever_member_it_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A group without members accepts it."""
+    handler = audited(lambda *_: OffsetCommitResponse())
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        handler(None, commit(member_id="nobody"), context(8))
+    assert len(caplog.messages) == 1
+
+
+def test_the_commits_of_one_principal_do_not_hide_those_of_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They may have the same client id and address."""
+    handler = audited(lambda *_: OffsetCommitResponse())
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        for principal in (NODE, ALICE, ALICE):
+            sender = context(8)
+            sender.connection.principal = principal
+            handler(None, commit(), sender)
+    assert [line.split("(")[1].split(")")[0] for line in caplog.messages] == [
+        "'User:node'",
+        "'User:alice'",
     ]
 
 

@@ -28,6 +28,7 @@ from penstock.limits import (
 from penstock.node.shards.marker_channel import SENDER
 from penstock.protocol.apis import APIS
 from penstock.protocol.schema import fields_of
+from penstock.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from penstock.server.request_content import content_of
 from penstock.server.request_measures import errors_of
 
@@ -107,7 +108,7 @@ def audited(handler: Handler) -> Handler:
     def handle(parts: Any, request: Any, context: RequestContext) -> object:
         left_out: int | None = 0
         if context.api_key == _OFFSET_COMMIT:
-            left_out = None if request.member_id else commits.left_out(request, context)
+            left_out = None if _is_of_member(request) else commits.left_out(request, context)
         elif context.api_key == _WRITE_TXN_MARKERS and _is_of_coordinator(parts, context):
             left_out = None
         if left_out is None:
@@ -137,15 +138,15 @@ class RepeatedCommits:
     """
 
     def __init__(self) -> None:
-        # By group, client id and host: when a line was logged, and how many were left out since.
-        # Ordered by that time.
-        self.seen: dict[tuple[str, str, str], tuple[float, int]] = {}
+        # By group, principal, client id and host: when a line was logged, and how many were left
+        # out since. Ordered by that time.
+        self.seen: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def left_out(self, request: Any, context: RequestContext) -> int | None:
         """Return how many commits were left out before this one; None if it is left out."""
-        names = request.group_id, context.client_id or "", context.peer.rpartition(":")[0]
-        group, client, host = (name[:LOGGED_NAME_CHARACTERS] for name in names)
-        key = group, client, host
+        host = context.peer.rpartition(":")[0]
+        names = request.group_id, str(context.principal), context.client_id or "", host
+        key = tuple(name[:LOGGED_NAME_CHARACTERS] for name in names)
         since, count = self.seen.get(key, (None, 0))
         if since is not None and context.received < since + AUDITED_COMMITS_S:
             self.seen[key] = since, count + 1
@@ -157,12 +158,33 @@ class RepeatedCommits:
         return count
 
 
+def _is_of_member(request: Any) -> bool:
+    """Return True if a commit names a member and its generation: the group refuses all others. A
+    commit without a generation changes the offsets of an empty group, whatever member it names."""
+    return bool(request.member_id) and request.generation_id_or_member_epoch >= 0
+
+
 def _is_of_coordinator(parts: Any, context: RequestContext) -> bool:
-    """Return True if a transaction coordinator sends markers, as it does for each transaction."""
-    return (
-        context.listener_name == parts.config.inter_broker_listener_name
-        and _MARKER_SENDER.fullmatch(context.client_id or "") is not None
+    """Return True if a transaction coordinator sends markers, as it does for each transaction. With
+    an authorizer its principal must be that of a broker: every client chooses its client id."""
+    if (
+        context.listener_name != parts.config.inter_broker_listener_name
+        or _MARKER_SENDER.fullmatch(context.client_id or "") is None
+    ):
+        return False
+    if parts.authorizer is None:
+        return True
+    # Imported on first use, so that a node without an authorizer starts quickly.
+    from penstock.handlers.authorization.guard import host_of
+
+    is_broker: bool = parts.authorizer.allows(
+        context.principal,
+        host_of(context.peer),
+        AclOperation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        CLUSTER_NAME,
     )
+    return is_broker
 
 
 async def _log_later(
