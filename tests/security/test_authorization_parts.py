@@ -470,6 +470,32 @@ def test_a_list_of_transactions_has_those_that_may_be_described() -> None:
     )
 
 
+def test_pages_of_topics_end_after_the_last_one() -> None:
+    """The topic of the cursor was created again with fewer partitions, so that the page has none of
+    it."""
+
+    async def main(node: AuthorizedNode) -> None:
+        for name in ("a", "b", "hidden", "c", "d"):
+            node.create(name)
+        node.grant(*(allow(Op.DESCRIBE, TOPIC, name) for name in "abcd"))
+        found, cursor = [], topic(75, "Cursor", topic_name="a", partition_index=7)
+        while cursor is not None:
+            asked = request(75, response_partition_limit=2, cursor=cursor)
+            response = await node.answer(75, 0, asked)
+            found += [(each.name, len(each.partitions)) for each in response.topics]
+            cursor = response.next_cursor
+            if cursor is not None:
+                cursor = topic(
+                    75,
+                    "Cursor",
+                    topic_name=cursor.topic_name,
+                    partition_index=cursor.partition_index,
+                )
+        assert found == [("a", 0), ("b", 1), ("c", 1), ("d", 1)]
+
+    run(main)
+
+
 def test_a_member_does_not_get_topics_that_it_may_not_describe() -> None:
     async def main(node: AuthorizedNode) -> None:
         node.create("orders")

@@ -79,14 +79,19 @@ async def _describe_allowed(
     first_name = request.cursor.topic_name if request.cursor is not None else ""
     limit = _limit(request)
     allowed: list[str] = []
+    following: NextCursor | None = None
     for count, name in enumerate(islice(names, bisect_left(names, first_name), None), 1):
         if _may_describe(context, name, is_filter=True):
-            allowed.append(name)
-            if len(allowed) > limit:
+            if len(allowed) == limit:
+                following = NextCursor(topic_name=name, partition_index=0)
                 break
+            allowed.append(name)
         if count % DESCRIBED_A_TURN == 0:
             await asyncio.sleep(0)
     page, next_cursor = _page(parts.metadata, request, context, allowed)
+    # The page may have fewer partitions than topics: some topics were deleted meanwhile, or the one
+    # of the cursor was created again with fewer partitions.
+    next_cursor = next_cursor or following
     # A topic that was deleted meanwhile is left out.
     existing = [(topic, indexes) for topic, indexes in page if isinstance(topic, TopicImage)]
     return await _respond_later(_topics(existing, live_brokers(parts), context), next_cursor)
