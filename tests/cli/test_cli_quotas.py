@@ -124,6 +124,7 @@ def test_scram_credentials_of_users(kafka_configs: Tool) -> None:
             "Iterations 5 is less than the minimum 4096 required for SCRAM-SHA-512",
         ),
         ((*ALICE, "--add-config", "SCRAM-SHA-512=[hunter2]"), "Invalid credential property"),
+        ((*ALICE, "--add-config", "SCRAM-SHA-512=[password=]"), "Password must not be empty"),
         (
             (*ALICE, "--add-config", "SCRAM-SHA-256=[password=hunter2],producer_byte_rate=1"),
             "Cannot alter both quota and SCRAM credential configs simultaneously",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check
-from penstock.errors import ErrorCode
+from penstock.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -60,7 +60,10 @@ async def describe_users(cluster: Cluster, names: Sequence[str] | None = None) -
 async def set_user(
     cluster: Cluster, name: str, mechanism: ScramMechanism, password: str, iterations: int
 ) -> None:
-    """Set a user's password for a mechanism."""
+    """Set a user's password for a mechanism. As Kafka's client it refuses an empty one: the
+    broker gets the salted password, and cannot tell."""
+    if not password:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Password must not be empty")
     salt = cluster.world.rng.randrange(2**_SALT_BITS).to_bytes(_SALT_BITS // 8, "big")
     salted = await cluster.world.offload.thread(
         salted_password, mechanism, password, salt, iterations
