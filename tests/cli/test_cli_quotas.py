@@ -140,6 +140,7 @@ def test_scram_credentials_of_users(kafka_configs: Tool) -> None:
         ((*ALICE, "--add-config", "retention.ms=1"), "Unexpected config names: Set(retention.ms)"),
         ((*ALICE, "--add-config", "producer_byte_rate=fast"), "Cannot parse quota configuration"),
         ((*ALICE, "--add-config", "producer_byte_rate=-5"), "must be greater than 0"),
+        ((*ALICE, "--add-config", "request_percentage=inf"), "must be a number"),
         (
             (*ALICE, "--delete-config", "producer_byte_rate"),
             "Invalid config(s): producer_byte_rate",
@@ -224,6 +225,8 @@ def test_penstock_quotas_refuses(quotas: Tool, words: tuple[str, ...], message: 
         (0.001, "0.001"),
         (0.0005, "5.0E-4"),
         (1e300, "1.0E300"),
+        (float("inf"), "Infinity"),
+        (float("nan"), "NaN"),
     ],
 )
 def test_numbers_are_printed_as_java_does(value: float, text: str) -> None:

@@ -154,6 +154,11 @@ REFUSED: list[tuple[Parts, Values, str]] = [
         {"request_percentage": float("nan")},
         "Quota request_percentage must be a number",
     ),
+    (
+        {"user": "a"},
+        {"request_percentage": float("inf")},
+        "Quota request_percentage must be a number",
+    ),
 ]
 
 

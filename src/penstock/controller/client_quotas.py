@@ -117,9 +117,10 @@ def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None
         raise _invalid(f"Invalid configuration key {key}")
     if value <= 0:
         raise _invalid(f"Quota {key} must be greater than 0")
-    if math.isnan(value):
-        raise _invalid(f"Quota {key} must be a number")
     most = keys[key]
+    # Kafka accepts both without a bound. Neither is a number in JSON.
+    if math.isnan(value) or (most is None and math.isinf(value)):
+        raise _invalid(f"Quota {key} must be a number")
     if most is None:
         return
     # As in Java, the largest LONG is 2**63 as a float, which sets no limit.

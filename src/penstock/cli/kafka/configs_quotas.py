@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
 from penstock.cli.kafka.options import Option, Options, Refused
@@ -239,6 +240,8 @@ def _entity_text(entity: QuotaEntity) -> str:
 
 def java_double(value: float) -> str:
     """Return a number as Java prints it."""
+    if not isfinite(value):  # in records of Apache Kafka
+        return "NaN" if isnan(value) else "Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
