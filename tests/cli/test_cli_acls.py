@@ -181,6 +181,24 @@ def test_penstock_acls(capsys: pytest.CaptureFixture[str], authorized: str) -> N
     assert json.loads(penstock_acls(capsys, "list", "--json", *server)[1]) == []
 
 
+def test_hosts_are_written_as_the_authorizer_compares_them(
+    capsys: pytest.CaptureFixture[str], authorized: str, kafka_acls: Tool
+) -> None:
+    server = ("--bootstrap-server", authorized)
+    of_topic = ("--operation", "read", "--topic", "hosts")
+    for host in ("::1", "::ffff:10.0.0.1", "*"):
+        words = ("create", "User:eve", *of_topic, "--deny", "--host", host, *server)
+        assert penstock_acls(capsys, *words)[0] == 0
+    kafka_acls("--add", *of_topic, "--deny-principal", "User:eve", "--deny-host", "::1")
+    listed = penstock_acls(capsys, "list", "--topic", "hosts", "--json", *server)[1]
+    assert {row["host"] for row in json.loads(listed)} == {
+        *("0:0:0:0:0:0:0:1", "10.0.0.1", "*", "::1")
+    }
+    deleted = penstock_acls(capsys, "delete", "--host", "::1", "--yes", *server)[1]
+    assert "Deleted 2 entries." in deleted
+    penstock_acls(capsys, "delete", "--topic", "hosts", "--yes", *server)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -188,6 +206,10 @@ def test_penstock_acls(capsys: pytest.CaptureFixture[str], authorized: str) -> N
         (("create", "User:a", "--operation", "fly", "--topic", "t"), "there is no operation 'fly'"),
         (("create", "User:a", "--operation", "write", "--group", "g"), "GROUP has no operation"),
         (("create", "User:a", "--operation", "read"), "name a --topic"),
+        (
+            ("create", "User:a", "--operation", "read", "--topic", "t", "--host", "db.example"),
+            "'db.example' is no IP address",
+        ),
     ],
 )
 def test_penstock_acls_refuses(

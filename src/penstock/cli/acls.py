@@ -14,6 +14,7 @@ from penstock.cli.session import LOCAL, BootstrapServer, CommandFailed, fail, wi
 from penstock.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
+    WILDCARD,
     Acl,
     AclFilter,
     AclOperation,
@@ -122,7 +123,7 @@ def create_command(
                 if resource_type == ResourceType.CLUSTER or not prefixed
                 else PatternType.PREFIXED,
                 principal,
-                host or "*",
+                "*" if host is None else _address(host),
                 parsed,
                 PermissionType.DENY if deny else PermissionType.ALLOW,
             )
@@ -167,11 +168,14 @@ def delete_command(
         except CommandFailed as error:
             fail("acls delete", str(error))
     pattern = PatternType.PREFIXED if prefixed else PatternType.ANY
-    resources = list(_resources(topic, group, transactional_id, cluster))
+    resources: list[tuple[ResourceType, str | None]] = [
+        *_resources(topic, group, transactional_id, cluster)
+    ]
     filters = [
-        AclFilter(resource_type, name, pattern, principal, host, parsed)
-        for resource_type, name in resources
-    ] or [AclFilter(ResourceType.ANY, None, pattern, principal, host, parsed)]
+        AclFilter(resource_type, name, pattern, principal, each, parsed)
+        for resource_type, name in resources or [(ResourceType.ANY, None)]
+        for each in _spellings(host)
+    ]
 
     async def find(client: Client) -> list[Acl]:
         found: dict[Acl, None] = {}
@@ -223,6 +227,36 @@ def _operations(names: list[str], resource_type: ResourceType) -> Iterator[AclOp
                 f"{resource_type.name} has no operation {name!r}: give all, or one of {known}"
             )
         yield operation
+
+
+def _address(host: str) -> str:
+    """Return a host as entries must have it. They are compared with the text of the client's
+    address: one with another text would apply to nobody, and would deny nothing."""
+    # Imported on first use, so that other commands start quickly.
+    import ipaddress
+
+    from penstock.handlers.authorization.guard import java_address
+
+    if host == WILDCARD:
+        return host
+    try:
+        return java_address(ipaddress.ip_address(host).packed)
+    except ValueError:
+        raise CommandFailed(
+            f"{host!r} is no IP address: give the address that the client connects from, or "
+            f"{WILDCARD}"
+        ) from None
+
+
+def _spellings(host: str | None) -> list[str | None]:
+    """Return the hosts of entries to delete: as given, since other tools create entries too, and as
+    `create` writes it."""
+    if host is None:
+        return [None]
+    try:
+        return list(dict.fromkeys((host, _address(host))))
+    except CommandFailed:
+        return [host]
 
 
 def _resources(
