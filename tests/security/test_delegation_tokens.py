@@ -55,7 +55,7 @@ from tests.security.authorized_node import ROOT, AuthorizedNode, run
 KEY = b"the secret key"
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
-ALICE, BOB, EVE = (KafkaPrincipal("User", name) for name in ("alice", "bob", "eve"))
+ALICE, BOB, EVE, DAVE = (KafkaPrincipal("User", name) for name in ("alice", "bob", "eve", "dave"))
 EMPTY = MetadataImage.empty()
 
 Renewer = CreateDelegationTokenRequest.Renewer
@@ -212,6 +212,7 @@ def test_a_token_of_another_owner_has_its_requester() -> None:
     found = tokens.image.delegation_tokens[created.token_id]
     assert (found.owner, found.requester) == (ALICE, BOB)
     assert not found.belongs_to(BOB)
+    assert found.is_shown_to(BOB)
 
 
 @pytest.mark.parametrize(
@@ -369,6 +370,29 @@ def test_the_credential_of_each_token_is_derived_once(monkeypatch: pytest.Monkey
 
 
 # Descriptions
+
+
+@pytest.mark.parametrize(
+    ("principal", "is_shown"),
+    [(ALICE, True), (BOB, True), (EVE, True), (ROOT, True), (DAVE, False)],
+)
+def test_owner_renewer_and_requester_see_a_token(
+    monkeypatch: pytest.MonkeyPatch, principal: KafkaPrincipal, is_shown: bool
+) -> None:
+    """As in Kafka the one who created a token for another owner finds it again, and the filter by
+    owners finds it too."""
+    monkeypatch.setattr(describe_delegation_token, "is_allowed", lambda *_: True)
+    named = DescribeDelegationTokenRequest.Owner
+
+    async def main(node: AuthorizedNode) -> None:
+        record = token_record(token("t", requester=EVE))
+        node.image = node.image.replay([record], node.image.offset + 1)[0]
+        for owners in (None, (named(principal_type="User", principal_name="eve"),)):
+            request = DescribeDelegationTokenRequest(owners=owners)
+            response = await node.answer(41, 3, request, principal)
+            assert [each.token_id for each in response.tokens] == ["t"] * is_shown
+
+    run(main, **{"delegation.token.secret.key": KEY.decode()})
 
 
 def test_many_tokens_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

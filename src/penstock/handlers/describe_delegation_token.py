@@ -1,9 +1,10 @@
 """DescribeDelegationToken: lists delegation tokens with their secrets (KIP-48).
 
 Behaviour
-  The response has this node's metadata. A client gets the tokens that it owns or may renew. Others
-  need DESCRIBE on the token, or DESCRIBE_TOKENS on its owner (KIP-373). Named owners restrict the
-  list to tokens that one of them owns or may renew; an empty list of owners finds nothing.
+  The response has this node's metadata. A client gets the tokens that it owns, may renew or has
+  created for another owner. Others need DESCRIBE on the token, or DESCRIBE_TOKENS on its owner
+  (KIP-373). Named owners restrict the list to tokens that one of them owns, may renew or has
+  created; an empty list of owners finds nothing.
   DELEGATION_TOKEN_REQUEST_NOT_ALLOWED as for CreateDelegationToken,
   DELEGATION_TOKEN_AUTH_DISABLED without delegation.token.secret.key, INVALID_REQUEST for more than
   10,000 owners.
@@ -85,14 +86,14 @@ async def _describe(
 
 
 def _is_of(token: DelegationToken, owners: frozenset[KafkaPrincipal]) -> bool:
-    return token.owner in owners or not owners.isdisjoint(token.renewers)
+    return not owners.isdisjoint((token.owner, token.requester, *token.renewers))
 
 
 def _is_shown(token: DelegationToken, context: RequestContext) -> bool:
     guard = context.guard
     return (
         guard is None
-        or token.belongs_to(context.principal)
+        or token.is_shown_to(context.principal)
         or guard.allows(
             AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, is_filter=True
         )

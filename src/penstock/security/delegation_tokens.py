@@ -39,8 +39,13 @@ class DelegationToken:
         return min(self.max_ms, self.expires_ms) < now_ms
 
     def belongs_to(self, principal: KafkaPrincipal) -> bool:
-        """Return True for the owner and the renewers: they may renew, expire and describe it."""
+        """Return True for the owner and the renewers: they may renew and expire it."""
         return principal == self.owner or principal in self.renewers
+
+    def is_shown_to(self, principal: KafkaPrincipal) -> bool:
+        """Return True for those who may describe it without a right: also for its requester, who
+        got the secret when it was created (KIP-373)."""
+        return self.belongs_to(principal) or principal == self.requester
 
 
 def token_hmac(secret_key: bytes, token_id: str) -> bytes:
