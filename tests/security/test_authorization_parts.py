@@ -13,7 +13,8 @@ from penstock.errors import ErrorCode
 from penstock.handlers.authorization.guard import host_of
 from penstock.handlers.context import Exclusive
 from penstock.limits import AUTHORIZED_A_TURN
-from penstock.security.acls import AclOperation, PermissionType, ResourceType
+from penstock.protocol.schema import changed
+from penstock.security.acls import AclOperation, PatternType, PermissionType, ResourceType
 from penstock.security.principals import KafkaPrincipal
 from tests.handlers.fake_node import records
 from tests.handlers.group_members import SETTINGS, offsets_partition
@@ -514,12 +515,100 @@ def test_a_member_does_not_get_topics_that_it_may_not_describe() -> None:
         assert response.error_code == 0
         found = [each.topic_id for each in response.assignment.topic_partitions]
         assert found == [node.image.topics["orders"].id]
+        # A member with other rights has the same expression.
+        other = await node.answer(68, 1, changed(beat, member_id="root"), ROOT)
+        assert [each.topic_id for each in other.assignment.topic_partitions] == [
+            node.image.topics["orders-secret"].id
+        ]
         described = await node.answer(69, 1, request(69, group_ids=("g",)))
         assert [group.error_code for group in described.groups] == [TOPIC_DENIED]
         assert described.groups[0].members == ()
         node.grant(allow(Op.READ, GROUP, "g"), allow(Op.READ, TOPIC, "*"))
         described = await node.answer(69, 1, request(69, group_ids=("g",)))
         assert [group.error_code for group in described.groups] == [0]
+
+    run(main, **SETTINGS, **{"group.consumer.assignment.interval.ms": "0"})
+
+
+def test_an_expression_gets_new_topics_and_those_that_are_granted_before_a_join() -> None:
+    async def main(node: AuthorizedNode) -> None:
+        node.create("orders")
+        await offsets_partition(node)
+        group = allow(Op.READ, GROUP, "g")
+        node.grant(group, allow(Op.READ, TOPIC, "orders", pattern=PatternType.PREFIXED))
+        beat = request(
+            68,
+            group_id="g",
+            member_id="m",
+            rebalance_timeout_ms=1000,
+            subscribed_topic_regex="orders.*|other",
+            topic_partitions=(),
+        )
+        epoch = 0
+
+        async def assigned(beat: Any) -> set[str]:
+            nonlocal epoch
+            response = await node.answer(68, 1, beat)
+            epoch = response.member_epoch
+            partitions = response.assignment.topic_partitions
+            return {node.image.topic_names[each.topic_id] for each in partitions}
+
+        assert await assigned(beat) == {"orders"}
+        for name in ("other", "orders-2"):
+            node.create(name)
+        again = request(68, group_id="g", member_id="m", member_epoch=epoch)
+        assert await assigned(again) == {"orders", "orders-2"}
+        node.grant(group, allow(Op.READ, TOPIC, "*"))
+        leaving = request(68, group_id="g", member_id="m", member_epoch=-1)
+        assert (await node.answer(68, 1, leaving)).error_code == 0
+        assert await assigned(beat) == {"orders", "orders-2", "other"}
+
+    run(main, **SETTINGS, **{"group.consumer.assignment.interval.ms": "0"})
+
+
+def test_an_expression_does_not_reveal_which_topics_exist() -> None:
+    """Nor which ones are created: a group epoch goes up when a subscribed topic changes."""
+
+    async def main(node: AuthorizedNode) -> None:
+        node.create("secret-1")
+        await offsets_partition(node)
+        groups = {"hidden": "secret-.*", "absent": "nothing-.*"}
+        node.grant(*(allow(Op.READ, GROUP, name) for name in groups))
+
+        async def answers(group: str, epoch: int, **fields: Any) -> tuple[Any, list[Any]]:
+            beat = request(68, group_id=group, member_id="m", member_epoch=epoch, **fields)
+            response = await node.answer(68, 1, beat)
+            described = await node.answer(69, 1, request(69, group_ids=(group,)))
+            return response, [changed(each, group_id="") for each in described.groups]
+
+        def without_expression(described: list[Any]) -> list[Any]:
+            return [
+                changed(
+                    each,
+                    members=tuple(
+                        changed(member, subscribed_topic_regex=None) for member in each.members
+                    ),
+                )
+                for each in described
+            ]
+
+        epochs = dict.fromkeys(groups, 0)
+        for step in range(3):
+            found = []
+            for group, expression in groups.items():
+                fields = {
+                    "rebalance_timeout_ms": 1000,
+                    "subscribed_topic_regex": expression,
+                    "topic_partitions": (),
+                }
+                response, described = await answers(
+                    group, epochs[group], **({} if step else fields)
+                )
+                assert response.error_code == 0
+                epochs[group] = response.member_epoch
+                found.append((response, without_expression(described)))
+            assert found[0] == found[1]
+            node.create(f"secret-{step + 2}")
 
     run(main, **SETTINGS)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.coordinator.groups.table import Caller
 from penstock.handlers.awaitables import all_of as all_of
@@ -12,13 +13,27 @@ from penstock.handlers.context import RequestContext
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.protocol.schema import changed
+from penstock.security.acls import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.handlers.authorization.guard import Guard
 
 T = TypeVar("T", OffsetCommitRequest.Topic, TxnOffsetCommitRequest.Topic)
 
 
 def caller_of(context: RequestContext) -> Caller:
     """Kafka shows a client's address as Java does, with a slash."""
-    return Caller(context.client_id or "", "/" + context.peer.rpartition(":")[0], context.version)
+    guard = context.guard
+    return Caller(
+        context.client_id or "",
+        "/" + context.peer.rpartition(":")[0],
+        context.version,
+        None if guard is None else partial(_may_describe, guard),
+    )
+
+
+def _may_describe(guard: Guard, topic: str) -> bool:
+    return guard.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic, is_filter=True)
 
 
 def split_missing(

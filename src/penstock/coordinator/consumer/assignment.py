@@ -7,8 +7,9 @@ new target assignment follows the group epoch, at most once in the assignment in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.coordinator.assignors.range import assign_range
@@ -35,26 +36,40 @@ from penstock.coordinator.groups.step import GroupStep
 from penstock.errors import KafkaError
 from penstock.metadata.image import MetadataImage, TopicImage
 
+Topics = Mapping[str, TopicImage]
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+
+class Rights(NamedTuple):
+    """What a member that subscribes by a regular expression may describe, with an authorizer."""
+
+    member_id: str
+    regex: str
+    may_describe: Callable[[str], bool]
+
 
 # The log line about a rebalance shows no more reasons than this.
 _MAX_REASONS = 5
 _MORE_REASONS = "and more"
 
 
-def refresh_subscription(step: GroupStep, group: ConsumerGroup, reason: str | None) -> bool:
+def refresh_subscription(
+    step: GroupStep, group: ConsumerGroup, reason: str | None, rights: Rights | None = None
+) -> bool:
     """Bump the group epoch if the subscribed topics changed, or if there is a reason: members or
     their subscriptions changed. Return True if it went up."""
     topics = step.groups.image.topics
-    if reason is None and topics is group.seen_topics:
+    if reason is None and topics is group.seen_topics and _is_checked(group, rights, topics):
         return False
     step.edit(group)
     metadata_hash = group.metadata_hash
-    have_matches_changed, all_matched = resolve_regexes(step, group)
+    have_matches_changed, all_matched = resolve_regexes(step, group, rights)
     if have_matches_changed or reason is not None or _have_topics_changed(step, group):
         metadata_hash = hash_of_metadata(step.groups.image, group.subscribed_topics())
     if all_matched:
         group.seen_topics = topics
+        if rights is not None:
+            group.checked[rights.member_id] = rights.regex, topics
     if reason is None and metadata_hash == group.metadata_hash:
         return False
     bump_epoch(step, group, reason or "topics changed", metadata_hash)
@@ -88,18 +103,33 @@ def log_if_settled(step: GroupStep, group: ConsumerGroup) -> None:
     group.rebalance_reasons = ()
 
 
-def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> tuple[bool, bool]:
+def resolve_regexes(
+    step: GroupStep, group: ConsumerGroup, rights: Rights | None = None
+) -> tuple[bool, bool]:
     """Match the members' expressions with the topics that are new to them, and delete expressions
     that no member uses. Return whether one matches other topics than before, and whether all were
-    matched: what does not fit into this step is left to the next request of a member."""
+    matched: what does not fit into this step is left to the next request of a member.
+
+    With an authorizer an expression gets only topics that the member may describe: others would
+    reveal that they exist. Without `rights` it gets no new topics.
+    """
     step.edit(group)
-    used = group.regex_members.keys()
-    for regex in sorted(group.regexes.keys() - used):
+    used: Iterable[str] = group.regex_members.keys()
+    for regex in sorted(group.regexes.keys() - group.regex_members.keys()):
         delete_regex(step, group.id, regex)
         group.matched_topics.pop(regex, None)
+        group.matches.pop(regex, None)
     changed, all_matched = False, True
+    if rights is not None and group.seen_topics is step.groups.image.topics:
+        # The others were matched with these topics.
+        used = [rights.regex]
     for regex in sorted(used):
-        before, topics = group.regexes.get(regex), _resolve(step, group, regex)
+        before, matches = group.regexes.get(regex), _resolve(step, group, regex)
+        topics = matches
+        if step.groups.settings.has_authorizer:
+            topics = matches & (before or frozenset())
+            if rights is not None and rights.regex == regex:
+                topics |= _describable(group, rights, step.groups.image.topics, matches, topics)
         size = regex_bytes(group.id, regex, topics)
         if size > step.groups.settings.max_batch_bytes // 2:
             step.log(
@@ -110,6 +140,7 @@ def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> tuple[bool, bool]:
             all_matched = False
         else:
             group.matched_topics[regex] = step.groups.image.topics
+            group.matches[regex] = matches
             if topics != before:
                 write_regex(step, group.id, regex, topics)
                 changed = True
@@ -119,7 +150,7 @@ def resolve_regexes(step: GroupStep, group: ConsumerGroup) -> tuple[bool, bool]:
 def _resolve(step: GroupStep, group: ConsumerGroup, regex: str) -> frozenset[str]:
     """Return the topics that an expression matches."""
     topics, tried = step.groups.image.topics, group.matched_topics.get(regex)
-    matched = group.regexes.get(regex, frozenset())
+    matched = group.matches.get(regex, group.regexes.get(regex, frozenset()))
     if topics is tried:
         return matched
     untried = topics.keys() if tried is None else topics.keys() - tried.keys()
@@ -131,8 +162,40 @@ def _resolve(step: GroupStep, group: ConsumerGroup, regex: str) -> frozenset[str
         return matched
 
 
+def _describable(
+    group: ConsumerGroup,
+    rights: Rights,
+    topics: Topics,
+    matches: frozenset[str],
+    known: frozenset[str],
+) -> frozenset[str]:
+    """Return further matches that the member may describe: at first of all, and later of the topics
+    that are new. A right that it gets later counts when it joins or changes its subscription."""
+    regex, checked = group.checked.get(rights.member_id, ("", {}))
+    names = matches - known
+    if regex == rights.regex:
+        names = _new_topics(group, checked, topics) & names
+    return frozenset(filter(rights.may_describe, names))
+
+
+def _new_topics(group: ConsumerGroup, before: Topics, after: Topics) -> frozenset[str]:
+    """The members of a group ask for the same ones, one after the other."""
+    if group.new_topics[0] is not before or group.new_topics[1] is not after:
+        group.new_topics = before, after, frozenset(after.keys() - before.keys())
+    return group.new_topics[2]
+
+
+def _is_checked(group: ConsumerGroup, rights: Rights | None, topics: Topics) -> bool:
+    if rights is None:
+        return True
+    regex, checked = group.checked.get(rights.member_id, ("", None))
+    return regex == rights.regex and checked is topics
+
+
 def _have_topics_changed(step: GroupStep, group: ConsumerGroup) -> bool:
     seen, topics = group.seen_topics, step.groups.image.topics
+    if seen is topics:
+        return False
     return seen is None or any(
         seen.get(name) is not topics.get(name) for name in group.subscribed_topics()
     )

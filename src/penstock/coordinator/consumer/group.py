@@ -107,7 +107,8 @@ class ConsumerGroup:
         self.target_at_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Assignment] = {}
-        # Regular expression -> topics that it matches.
+        # Regular expression -> topics that it matches. With an authorizer those that a member who
+        # has it may describe.
         self.regexes: dict[str, frozenset[str]] = {}
         # Derived from the members, so that a request need not look at all of them: those with an
         # instance id, who owns a partition, how many name a topic or an expression, how many are
@@ -118,11 +119,18 @@ class ConsumerGroup:
         self.regex_members: Counter[str] = Counter()
         self.stable_members: Counter[int] = Counter()
         self.classic_count = 0
-        # Soft: the topics as of the last look at the subscriptions, and those that each expression
-        # was matched with; the log line about a rebalance; and the group epoch whose target
-        # assignment no batch can hold.
+        # Soft: the topics as of the last look at the subscriptions; by expression those that it was
+        # matched with, and the names that it matches; by member the expression and the topics that
+        # its rights were checked for; the log line about a rebalance; and the group epoch whose
+        # target assignment no batch can hold.
         self.seen_topics: Mapping[str, TopicImage] | None = None
         self.matched_topics: dict[str, Mapping[str, TopicImage]] = {}
+        self.matches: dict[str, frozenset[str]] = {}
+        self.checked: dict[str, tuple[str, Mapping[str, TopicImage]]] = {}
+        # What was compared last: topics before and after, and the names of the new ones.
+        self.new_topics: tuple[
+            Mapping[str, TopicImage], Mapping[str, TopicImage], frozenset[str]
+        ] = {}, {}, frozenset()
         self.rebalance_began_ms: int | None = None
         self.rebalance_reasons: tuple[str, ...] = ()
         self.unwritable_epoch = NO_EPOCH
@@ -131,7 +139,8 @@ class ConsumerGroup:
         """Note the soft state; every record notes what it changes itself."""
         for name in _SOFT_STATE:
             undo.save(vars(self), name)
-        undo.add(partial(vars(self).__setitem__, "matched_topics", dict(self.matched_topics)))
+        for name in ("matched_topics", "matches", "checked"):
+            undo.add(partial(vars(self).__setitem__, name, dict(vars(self)[name])))
 
     def put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.id)
@@ -149,6 +158,7 @@ class ConsumerGroup:
 
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id)
+        self.checked.pop(member_id, None)
         self._disown(member)
         self._count(member, None)
 

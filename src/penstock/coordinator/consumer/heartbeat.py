@@ -8,6 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from penstock.coordinator.classic.group import ClassicGroup
+from penstock.coordinator.consumer.assignment import Rights
 from penstock.coordinator.consumer.checks import (
     check_epoch,
     check_released,
@@ -53,7 +54,8 @@ def heartbeat(step: GroupStep, request: ConsumerGroupHeartbeatRequest, caller: C
     if member.classic is not None:
         # From now on the member uses the consumer protocol.
         cancel_deadlines(step, group.id, member_id, (REJOIN, SYNC))
-    after = advance(step, group, _updated(member, request, caller), owned)
+    updated = _updated(member, request, caller)
+    after = advance(step, group, updated, owned, _rights(step, updated, caller))
     changed = before is None or before.assigned != after.assigned
     return Response(
         member_id=member_id,
@@ -61,6 +63,12 @@ def heartbeat(step: GroupStep, request: ConsumerGroupHeartbeatRequest, caller: C
         heartbeat_interval_ms=heartbeat_interval_ms(step.groups, group, after),
         assignment=_assignment(after) if changed or _is_full(request) else None,
     )
+
+
+def _rights(step: GroupStep, member: ConsumerMember, caller: Caller) -> Rights | None:
+    if not member.regex or not step.groups.settings.has_authorizer or caller.may_describe is None:
+        return None
+    return Rights(member.id, member.regex, caller.may_describe)
 
 
 def says_nothing_new(request: ConsumerGroupHeartbeatRequest, response: Response) -> bool:

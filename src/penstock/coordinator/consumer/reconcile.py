@@ -13,6 +13,7 @@ from uuid import UUID
 
 from penstock.coordinator.assignors.spec import EMPTY_ASSIGNMENT, Assignment
 from penstock.coordinator.consumer.assignment import (
+    Rights,
     log_if_settled,
     refresh_subscription,
     topic_ids,
@@ -39,6 +40,7 @@ def advance(
     group: ConsumerGroup,
     updated: ConsumerMember,
     owned: Mapping[UUID, frozenset[int]] | None,
+    rights: Rights | None = None,
 ) -> ConsumerMember:
     """Handle a request of a member, in either protocol; return the member afterwards.
 
@@ -49,7 +51,7 @@ def advance(
     before = group.members.get(updated.id)
     if updated != before:
         write_member(step, group.id, updated)
-    has_changed = refresh_subscription(step, group, _bump_reason(before, updated))
+    has_changed = refresh_subscription(step, group, _bump_reason(before, updated), rights)
     update_target(step, group)
     member = group.members[updated.id]
     if has_changed or not member.is_reconciled_to(group.target_epoch):

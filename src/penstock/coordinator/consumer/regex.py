@@ -38,8 +38,8 @@ def check_cost(expression: str, names: Collection[str]) -> Expression:
     if steps > MAX_REGEX_STEPS:
         raise _invalid(
             expression,
-            f"matching {len(names)} topics would take up to {steps} steps, and {MAX_REGEX_STEPS} "
-            "are allowed; simplify the expression",
+            f"matching all topics would take more than {MAX_REGEX_STEPS} steps; simplify the "
+            "expression",
         )
     return compiled_expression
 

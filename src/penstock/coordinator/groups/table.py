@@ -49,6 +49,8 @@ class GroupSettings:
     max_batch_bytes: int = 1_048_588
     # offsets.topic.compression.codec is not none.
     compresses: bool = False
+    # The node has an authorizer: a client gets the topics that it may describe.
+    has_authorizer: bool = False
     # offset.metadata.max.bytes and offsets.*
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * 60_000
@@ -62,6 +64,8 @@ class Caller(NamedTuple):
     client_id: str
     client_host: str
     version: int
+    # Whether the client may describe a topic. Asked only with an authorizer.
+    may_describe: Callable[[str], bool] | None = None
 
 
 class Group(Protocol):

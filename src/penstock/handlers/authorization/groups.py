@@ -109,8 +109,8 @@ def consumer_group_heartbeat(
 ) -> Turns[Any]:
     """READ on the group, and DESCRIBE on the topics of the subscription.
 
-    Kafka matches an expression with the topics that the client may describe. Here the coordinator
-    matches it with all of them, and the client does not get those that it may not describe.
+    The coordinator matches an expression with the topics that the client may describe. Members with
+    other rights may have the same expression: the client does not get their topics.
     """
     if not guard.allows(AclOperation.READ, GROUP, request.group_id):
         return ConsumerGroupHeartbeatResponse(

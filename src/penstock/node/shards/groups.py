@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Never, assert_never
 
 from penstock import coordinator
 from penstock.config import group_settings as settings
+from penstock.config.authorizer_settings import AUTHORIZER_CLASS_NAME
 from penstock.config.node import NodeConfig
 from penstock.controller.configs.effective import DynamicBrokerConfig
 from penstock.errors import ErrorCode, KafkaError
@@ -342,6 +343,7 @@ def group_settings(values: DynamicBrokerConfig, max_batch_bytes: int) -> GroupSe
         consumer_assignors=values[settings.CONSUMER_ASSIGNORS],
         consumer_migration_policy=values[settings.CONSUMER_MIGRATION_POLICY].lower(),
         max_batch_bytes=max_batch_bytes,
+        has_authorizer=bool(values[AUTHORIZER_CLASS_NAME]),
         offset_metadata_max_bytes=values[settings.OFFSET_METADATA_MAX_BYTES],
         offsets_retention_ms=values[settings.OFFSETS_RETENTION_MINUTES] * _MINUTE_MS,
         offsets_retention_check_interval_ms=values[settings.OFFSETS_RETENTION_CHECK_INTERVAL_MS],
