@@ -13,6 +13,10 @@ from penstock.errors import ErrorCode
 from penstock.handlers.authorization.guard import host_of
 from penstock.handlers.context import Exclusive
 from penstock.limits import AUTHORIZED_A_TURN
+from penstock.protocol.internal.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    encode_consumer_protocol,
+)
 from penstock.protocol.schema import changed
 from penstock.security.acls import AclOperation, PatternType, PermissionType, ResourceType
 from penstock.security.principals import KafkaPrincipal
@@ -526,6 +530,47 @@ def test_a_member_does_not_get_topics_that_it_may_not_describe() -> None:
         node.grant(allow(Op.READ, GROUP, "g"), allow(Op.READ, TOPIC, "*"))
         described = await node.answer(69, 1, request(69, group_ids=("g",)))
         assert [group.error_code for group in described.groups] == [0]
+
+    run(main, **SETTINGS, **{"group.consumer.assignment.interval.ms": "0"})
+
+
+def test_a_classic_member_of_a_consumer_group_learns_of_no_other_topics() -> None:
+    """The broker assigns its partitions. In a classic group the clients do."""
+
+    async def main(node: AuthorizedNode) -> None:
+        node.create("mine")
+        node.create("secret", partitions=3)
+        await offsets_partition(node)
+        node.grant(allow(Op.READ, GROUP, "g"), allow(Op.READ, TOPIC, "mine"))
+        beat = request(
+            68,
+            group_id="g",
+            member_id="root",
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=("other",),
+            topic_partitions=(),
+        )
+        assert (await node.answer(68, 1, beat, ROOT)).error_code == 0
+        subscribed = ConsumerProtocolSubscription(topics=("mine", "secret", "absent"))
+        member: dict[str, Any] = {"group_id": "g", "member_id": "", "protocol_type": "consumer"}
+        for _ in range(2):
+            protocol = topic(
+                11, "Protocol", name="range", metadata=encode_consumer_protocol(subscribed)
+            )
+            asked = request(
+                11,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocols=(protocol,),
+                **member,
+            )
+            joined = await node.answer(11, 5, asked)
+            member["member_id"] = joined.member_id
+        asked = request(14, generation_id=joined.generation_id, protocol_name="range", **member)
+        synced = await node.answer(14, 5, asked)
+        assert synced.error_code == 0
+        assert b"mine" in synced.assignment
+        assert b"secret" not in synced.assignment
 
     run(main, **SETTINGS, **{"group.consumer.assignment.interval.ms": "0"})
 

@@ -8,6 +8,7 @@ partitions to revoke or to get. There is no leader; the coordinator assigns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.coordinator.classic.group import CONSUMER_PROTOCOL_TYPE, Protocol
@@ -72,7 +73,7 @@ def join(
         rebalance_timeout_ms=request.session_timeout_ms
         if caller.version == 0
         else request.rebalance_timeout_ms,
-        topics=frozenset(subscription.topics),
+        topics=_describable(subscription.topics, caller),
         regex="",
         client_id=caller.client_id,
         client_host=caller.client_host,
@@ -91,6 +92,14 @@ def join(
         protocol_name=protocols[0].name,
         leader="",
     )
+
+
+def _describable(topics: Iterable[str], caller: Caller) -> frozenset[str]:
+    """Return the topics that the client may describe. The coordinator assigns only topics that
+    exist, so that the assignment would reveal which of the others do."""
+    if caller.may_describe is None:
+        return frozenset(topics)
+    return frozenset(filter(caller.may_describe, topics))
 
 
 def _subscription(
