@@ -16,7 +16,7 @@ Version notes
   a fenced producer gets INVALID_PRODUCER_EPOCH.
 
 Not implemented
-  Authorization: v4 and v5 are served to every client.
+  -
 """
 
 from __future__ import annotations
