@@ -33,6 +33,7 @@ def quotas(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Tool:
     return run
 
 
+BROKER = ("--entity-type", "brokers", "--entity-name", "1")
 ALICE = ("--entity-type", "users", "--entity-name", "alice")
 APP = ("--entity-type", "clients", "--entity-name", "app")
 DEFAULT_USER = ("--entity-type", "users", "--entity-default")
@@ -148,6 +149,14 @@ def test_scram_credentials_of_users(kafka_configs: Tool) -> None:
         (
             ("--entity-type", "ips", "--entity-name", "nowhere", "--add-config", "x=1"),
             "must be a valid IP or resolvable host, but it is: nowhere",
+        ),
+        (
+            (*BROKER, "--add-config", "delegation.token.secret.key=hunter2"),
+            "Cannot update these configs dynamically: Set(delegation.token.secret.key)",
+        ),
+        (
+            (*BROKER, "--add-config", "sasl.jaas.config=[hunter2],super.users=User:eve"),
+            "args '--bootstrap-server",
         ),
         (
             ("--entity-type", "users", "--entity-type", "ips", "--add-config", "x=1"),

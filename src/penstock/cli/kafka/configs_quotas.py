@@ -48,6 +48,7 @@ _SHOWN_TYPES = {USER: "user-principal", CLIENT_ID: "client-id", IP: "ip"}
 _DEFAULT_ITERATIONS = 4_096
 _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{0,9}),)?password=(.*)", re.DOTALL | re.ASCII)
 _PASSWORD = re.compile(r"password=.*", re.DOTALL)
+_SETTING = re.compile(r"([a-z0-9._-]+)=(\[[^\]]*\]?|[^,]*)", re.ASCII)
 _DEFAULT = ""
 
 
@@ -84,8 +85,17 @@ class QuotaChange:
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """Return arguments to show, without passwords."""
-    return [_PASSWORD.sub("password=[hidden]", word) for word in words]
+    """Return arguments to show, without passwords, keys and logins."""
+    return [_SETTING.sub(_shown, _PASSWORD.sub("password=[hidden]", word)) for word in words]
+
+
+def _shown(setting: re.Match[str]) -> str:
+    # Imported on first use, so that the command starts quickly.
+    from penstock.config.settings import find_setting
+
+    found = find_setting(setting[1])
+    is_secret = found is not None and found.sensitive
+    return f"{setting[1]}=[hidden]" if is_secret else setting[0]
 
 
 def is_quota(kinds: Sequence[str]) -> bool:
