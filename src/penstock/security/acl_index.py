@@ -9,7 +9,8 @@ Rights are bit fields: bit n is the operation with code n.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.security.acls import (
@@ -61,6 +62,8 @@ class AclIndex:
         self._resources: dict[Resource, dict[tuple[str, str], int]] = {}
         # The resources that a principal is named for, each with its number of hosts.
         self._principals: dict[str, dict[Resource, int]] = {}
+        # By principal, resource type and bit: how many entries there are.
+        self._counts: Counter[tuple[str, int, int]] = Counter()
         # By resource type: how many prefixes of each length there are.
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         # Entries that set a bit which another one has set, by resource, principal with host, and
@@ -85,6 +88,7 @@ class AclIndex:
             resources = self._principals.setdefault(acl.principal, {})
             resources[resource] = resources.get(resource, 0) + 1
         bit = _bit(acl)
+        self._counts[acl.principal, acl.resource_type, bit] += 1
         if before is not None and before & bit:
             same = resource, by_whom, bit
             self._repeated[same] = self._repeated.get(same, 0) + 1
@@ -94,6 +98,10 @@ class AclIndex:
         """Remove an entry that was added, and no other one."""
         self.count -= 1
         resource, by_whom, bit = acl.resource, (acl.principal, acl.host), _bit(acl)
+        counted = acl.principal, acl.resource_type, bit
+        self._counts[counted] -= 1
+        if not self._counts[counted]:
+            del self._counts[counted]
         same = resource, by_whom, bit
         repeated = self._repeated.pop(same, 0)
         if repeated:
@@ -156,34 +164,40 @@ class AclIndex:
     ) -> bool:
         """Return True if the principal may perform the operation on at least one resource that can
         exist: an entry allows it, and no other one denies it for all names of that entry. As in
-        Kafka no operation is implied here."""
+        Kafka no operation is implied here. Looks at the resources of the principal until one is
+        allowed, and at none if no entry allows the operation."""
         wanted = _ALL | 1 << operation
-        allowed: list[Resource] = []
-        denied: set[Resource] = set()
-        for name in {principal, WILDCARD_PRINCIPAL}:
-            for resource in self._principals.get(name, ()):
-                if resource.type != resource_type:
-                    continue
-                entries = self._resources[resource]
-                found = entries.get((name, host), 0) | entries.get((name, WILDCARD), 0)
-                if found >> _DENIED & wanted:
-                    denied.add(resource)
-                if found & wanted:
-                    allowed.append(resource)
-        if Resource(resource_type, PatternType.LITERAL, WILDCARD) in denied:
+        keys = [(name, at) for name in {principal, WILDCARD_PRINCIPAL} for at in (host, WILDCARD)]
+
+        def found(resource: Resource) -> int:
+            entries, operations = self._resources.get(resource, {}), 0
+            for key in keys:
+                operations |= entries.get(key, 0)
+            return operations
+
+        def is_denied(resource: Resource) -> bool:
+            return bool(found(resource) >> _DENIED & wanted)
+
+        if is_denied(Resource(resource_type, PatternType.LITERAL, WILDCARD)):
             return False
-        return any(not _is_dominated(resource, denied) for resource in allowed)
+        return any(
+            found(resource) & wanted and not _is_dominated(resource, is_denied)
+            for name in {principal, WILDCARD_PRINCIPAL}
+            if any(self._counts[name, resource_type, bit] for bit in (_ALL, 1 << operation))
+            for resource in self._principals.get(name, ())
+            if resource.type == resource_type
+        )
 
 
-def _is_dominated(resource: Resource, denied: set[Resource]) -> bool:
+def _is_dominated(resource: Resource, is_denied: Callable[[Resource], bool]) -> bool:
     """Return True if an entry denies all names that another one allows."""
     if resource.pattern == PatternType.LITERAL:
         if resource.name == WILDCARD:
             return False
-        if resource in denied:
+        if is_denied(resource):
             return True
     return any(
-        Resource(resource.type, PatternType.PREFIXED, resource.name[:length]) in denied
+        is_denied(Resource(resource.type, PatternType.PREFIXED, resource.name[:length]))
         for length in range(1, len(resource.name) + 1)
     )
 
