@@ -36,6 +36,10 @@ from penstock.protocol.messages.incremental_alter_configs import (
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
 from penstock.protocol.messages.produce import ProduceRequest
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -330,6 +334,27 @@ def test_a_commit_without_a_generation_is_audited_whatever_member_it_names(
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.parametrize(("epoch", "lines"), [(3, 0), (-1, 1)])
+def test_offsets_that_no_member_commits_in_a_transaction_are_audited(
+    caplog: pytest.LogCaptureFixture, epoch: int, lines: int
+) -> None:
+    topic = TxnOffsetCommitRequest.Topic
+    partition = topic.Partition(partition_index=3, committed_offset=1_500)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        generation_id=epoch,
+        member_id="m",
+        topics=(topic(name="t", partitions=(partition,)),),
+    )
+    assert 28 in AUDITED
+    with caplog.at_level(logging.INFO, "penstock.audit"):
+        audited(lambda *_: TxnOffsetCommitResponse())(None, request, context(28))
+    assert [line.split(": ", 1)[1] for line in caplog.messages] == lines * [
+        "'g', producer_id=0, 't', partition_index=3, committed_offset=1500: done"
+    ]
+
+
 def test_the_commits_of_one_principal_do_not_hide_those_of_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -376,7 +401,6 @@ NOT_AUDITED = {
     "AddPartitionsToTxn",
     "AddOffsetsToTxn",
     "EndTxn",
-    "TxnOffsetCommit",
     "DescribeConfigs",
     "DescribeLogDirs",
     "ListPartitionReassignments",

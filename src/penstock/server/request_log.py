@@ -49,6 +49,7 @@ _AUDITED_NAMES = {
     "DeleteGroups",
     "OffsetCommit",
     "OffsetDelete",
+    "TxnOffsetCommit",
     "UpdateFeatures",
     "UnregisterBroker",
     "AddRaftVoter",
@@ -63,7 +64,9 @@ _AUDITED_NAMES = {
     "ExpireDelegationToken",
 }
 AUDITED = frozenset(api.key for api in APIS if api.name in _AUDITED_NAMES)
-_OFFSET_COMMIT, _WRITE_TXN_MARKERS = 8, 27
+_WRITE_TXN_MARKERS = 27
+# The APIs that commit offsets of groups, with the field of the generation.
+_GENERATION_FIELDS = {8: "generation_id_or_member_epoch", 28: "generation_id"}
 _MARKER_SENDER = re.compile(SENDER.format(r"\d+"), re.ASCII)
 # Fields that say what a request is about.
 _NAMING = {
@@ -107,8 +110,10 @@ def audited(handler: Handler) -> Handler:
 
     def handle(parts: Any, request: Any, context: RequestContext) -> object:
         left_out: int | None = 0
-        if context.api_key == _OFFSET_COMMIT:
-            left_out = None if _is_of_member(request) else commits.left_out(request, context)
+        generation = _GENERATION_FIELDS.get(context.api_key)
+        if generation is not None:
+            is_of_member = _is_of_member(request, generation)
+            left_out = None if is_of_member else commits.left_out(request, context)
         elif context.api_key == _WRITE_TXN_MARKERS and _is_of_coordinator(parts, context):
             left_out = None
         if left_out is None:
@@ -158,10 +163,10 @@ class RepeatedCommits:
         return count
 
 
-def _is_of_member(request: Any) -> bool:
+def _is_of_member(request: Any, generation: str) -> bool:
     """Return True if a commit names a member and its generation: the group refuses all others. A
     commit without a generation changes the offsets of an empty group, whatever member it names."""
-    return bool(request.member_id) and request.generation_id_or_member_epoch >= 0
+    return bool(request.member_id) and getattr(request, generation) >= 0
 
 
 def _is_of_coordinator(parts: Any, context: RequestContext) -> bool:
