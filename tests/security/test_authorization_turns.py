@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from penstock.handlers import describe_acls
 from penstock.handlers.authorization import guard as guards
 from penstock.handlers.authorization.guard import Pace
 from penstock.handlers.authorization.guarded import guarded
 from penstock.handlers.authorization.table import BROKER_CHECKS
 from penstock.handlers.context import ConnectionHandle, Exclusive, RequestContext
-from penstock.limits import AUTHORIZED_A_TURN
+from penstock.limits import AUTHORIZED_A_TURN, DESCRIBED_ACLS_A_TURN
+from penstock.metadata.acls_delta import acl_record
 from penstock.protocol.apis import response_class
-from penstock.protocol.codec import encode_bytes
+from penstock.protocol.codec import encode_bytes, encode_struct
 from penstock.protocol.messages.add_partitions_to_txn import Topic
 from penstock.security.acls import AclOperation, PatternType, ResourceType
 from tests.security.authorized_node import (
     ALICE,
     COMMIT,
+    ROOT,
     AuthorizedNode,
     allow,
     request,
@@ -209,6 +213,34 @@ def test_a_large_produce_keeps_its_records_while_its_names_are_checked(
         (produced,) = executed
         records = {data.records for each in produced.topic_data for data in each.partition_data}
         assert records == {b"mine"}
+
+    run(main)
+
+
+def test_the_entries_of_one_resource_are_encoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 4 * DESCRIBED_ACLS_A_TURN
+    at_once: list[int] = []
+
+    def encode(message: type, value: Any, version: int) -> bytes:
+        at_once.append(len(acls) if isinstance(acls := getattr(value, "acls", ()), tuple) else 0)
+        return encode_struct(message, value, version)
+
+    async def main(node: AuthorizedNode) -> None:
+        entries = [
+            acl_record(
+                UUID(int=number),
+                allow(AclOperation.READ, ResourceType.TOPIC, "t", principal=f"User:{number}"),
+            )
+            for number in range(count)
+        ]
+        node.image = node.image.replay(entries, node.image.offset + 1)[0]
+        monkeypatch.setattr(describe_acls, "encode_struct", encode)
+        every = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1}
+        names = dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))
+        asked = request(29, permission_type=1, **every, **names)
+        response = await node.answer(29, 3, asked, ROOT)
+        assert [len(resource.acls) for resource in response.resources] == [count]
+        assert max(at_once) <= DESCRIBED_ACLS_A_TURN
 
     run(main)
 

@@ -62,22 +62,25 @@ def handle(
 
 
 async def _describe(parts: Parts, acl_filter: AclFilter, version: int) -> DescribeAclsResponse:
-    """A cluster may have 100,000 entries: they are compared and encoded in turns of the event
-    loop."""
-    resources: dict[Resource, list[Acl]] = {}
+    """A cluster may have 100,000 entries, and a resource all of them: they are compared and encoded
+    in turns of the event loop."""
+    resources: dict[Resource, list[bytes]] = {}
     for count, acl in enumerate(parts.metadata.image.acls.values(), 1):
         if acl_filter.matches(acl):
-            resources.setdefault(acl.resource, []).append(acl)
+            entry = encode_struct(DescribeAclsResponse, _entry(acl), version)
+            resources.setdefault(acl.resource, []).append(entry)
         if count % DESCRIBED_ACLS_A_TURN == 0:
             await asyncio.sleep(0)
     encoded: list[bytes] = []
-    count = 0
-    for resource, acls in resources.items():
-        described = _resource(resource, acls)
+    for count, (resource, acls) in enumerate(resources.items(), 1):
+        described = DescribeAclsResponse.Resource(
+            resource_type=resource.type,
+            resource_name=resource.name,
+            pattern_type=resource.pattern,
+            acls=EncodedArray(len(acls), b"".join(acls)),  # type: ignore[arg-type]
+        )
         encoded.append(encode_struct(DescribeAclsResponse, described, version))
-        count += len(acls)
-        if count >= DESCRIBED_ACLS_A_TURN:
-            count = 0
+        if count % DESCRIBED_ACLS_A_TURN == 0:
             await asyncio.sleep(0)
     return DescribeAclsResponse(
         error_message=None,
@@ -85,18 +88,10 @@ async def _describe(parts: Parts, acl_filter: AclFilter, version: int) -> Descri
     )
 
 
-def _resource(resource: Resource, acls: list[Acl]) -> DescribeAclsResponse.Resource:
-    return DescribeAclsResponse.Resource(
-        resource_type=resource.type,
-        resource_name=resource.name,
-        pattern_type=resource.pattern,
-        acls=tuple(
-            DescribeAclsResponse.Resource.Acl(
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ),
+def _entry(acl: Acl) -> DescribeAclsResponse.Resource.Acl:
+    return DescribeAclsResponse.Resource.Acl(
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )

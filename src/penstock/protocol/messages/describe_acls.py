@@ -30,7 +30,7 @@ class DescribeAclsResponse:
         resource_type: int = int8("1+")
         resource_name: str = string("1+")
         pattern_type: int = int8("1+", default=3)
-        acls: tuple[Acl, ...] = array(Acl, "1+")
+        acls: tuple[Acl, ...] = array(Acl, "1+", may_be_encoded=True)
 
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("1+")
