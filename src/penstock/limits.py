@@ -694,7 +694,7 @@ MAX_ACLS_PER_REQUEST = 10_000
 # Characters of a resource name, a principal or a host in an entry. Kafka has no bound; the longest
 # principals are names of certificates.
 MAX_ACL_FIELD_CHARACTERS = 4_096
-# Comparisons of filters with entries that the controller makes for one DeleteAcls: about a second.
+# Comparisons of filters with entries that the controller makes for one DeleteAcls: half a second.
 # Filters with every field take one each.
 MAX_ACL_COMPARISONS = 2_000_000
 # Entries, and resources, that DescribeAcls looks at and encodes in one turn of the event loop: 3 to

@@ -133,6 +133,10 @@ class Acl(NamedTuple):
         )
 
 
+# Every kind of number has the same one for all.
+_ANY = 1
+
+
 class AclFilter(NamedTuple):
     """Which entries DescribeAcls returns or DeleteAcls removes. None and ANY match everything."""
 
@@ -166,22 +170,20 @@ class AclFilter(NamedTuple):
         return None
 
     def matches(self, acl: Acl) -> bool:
+        """A request compares its filters with all entries."""
+        resource_type, name, pattern, principal, host, operation, permission = self
         return (
-            self._matches_resource(acl)
-            and self.principal in (None, acl.principal)
-            and self.host in (None, acl.host)
-            and self.operation in (AclOperation.ANY, acl.operation)
-            and self.permission in (PermissionType.ANY, acl.permission)
+            (principal is None or principal == acl.principal)
+            and (resource_type == _ANY or resource_type == acl.resource_type)
+            and (operation == _ANY or operation == acl.operation)
+            and (host is None or host == acl.host)
+            and (permission == _ANY or permission == acl.permission)
+            and (pattern == _ANY or pattern == PatternType.MATCH or pattern == acl.pattern_type)
+            and (name is None or self._matches_name(acl))
         )
 
-    def _matches_resource(self, acl: Acl) -> bool:
-        if self.resource_type not in (ResourceType.ANY, acl.resource_type):
-            return False
-        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
-            return False
-        name = self.resource_name
-        if name is None:
-            return True
+    def _matches_name(self, acl: Acl) -> bool:
+        name = self.resource_name or ""
         if self.pattern_type != PatternType.MATCH:
             return name == acl.resource_name
         if acl.pattern_type == PatternType.PREFIXED:
