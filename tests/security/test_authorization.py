@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.errors import InvariantBroken
+from penstock.errors import InvariantBroken, ProtocolError
 from penstock.handlers import CONTROLLER_SERVED, SERVED, TWO_PHASE_COMMIT_SERVED
 from penstock.handlers.authorization.calls import Call
 from penstock.handlers.authorization.guard import Guard
@@ -392,6 +392,34 @@ def test_a_request_needs_all_of_its_rights(case: Case) -> None:
             assert denials(response) == set(), (enough, response)
 
     run(main, **SETTINGS, **{"transaction.two.phase.commit.enable": "true"})
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_a_hidden_topic_is_answered_as_one_that_does_not_exist(case: Case) -> None:
+    """Also with all rights on groups and transactional ids. Some rights on the cluster are for all
+    topics."""
+    others = [allow(Op.ALL, kind, "*") for kind in (GROUP, TXN)]
+    served = SERVED[case.key]
+
+    def answer(version: int, rights: Sequence[Acl], *, exists: bool) -> object:
+        async def main(node: AuthorizedNode) -> object:
+            if exists:
+                (partition, *_others) = node.create("t", partitions=3)
+                partition.append_produced(records())
+            await offsets_partition(node)
+            node.grant(*rights)
+            try:
+                return await node.answer(case.key, version, case.request)
+            except ProtocolError as error:
+                # The request has fields that this version does not have.
+                return str(error)
+
+        return run(main, **SETTINGS, **{"transaction.two.phase.commit.enable": "true"})
+
+    for version in {served.first, case.version}:
+        for rights in ([], others):
+            present = answer(version, rights, exists=True)
+            assert present == answer(version, rights, exists=False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
