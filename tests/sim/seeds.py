@@ -58,6 +58,8 @@ REGRESSIONS: dict[Kind, tuple[int, ...]] = {
         164559289764932,
         # The disk of the only replica in sync of a topic with min.insync.replicas=1 was replaced.
         101636691423537,
+        # A node was killed before it had opened its metadata log, and a fault asked for its end.
+        27156133120137,
     ),
     "transactions": (
         # A damaged log was removed after the cluster had looked healthy, and then all nodes died.

@@ -101,6 +101,7 @@ class MetadataLog:
         # The snapshot that replaces the records below the log start offset.
         self._start_snapshot: OffsetAndEpoch | None = None
         self._log: Log
+        self.is_open = False
 
     async def open(self) -> None:
         """Recover the log and sync it.
@@ -127,6 +128,7 @@ class MetadataLog:
                 self._world,
                 self._config,
             )
+        self.is_open = True
         self.bytes_since_snapshot = self._log.size
         await self._log.flushing.all()
         await self._world.offload.thread(

@@ -201,7 +201,8 @@ class Quorum:
 
     @property
     def log_end_offset(self) -> int:
-        return self._log.end.offset
+        """The end of the log on this disk; 0 until the log is open."""
+        return self._log.end.offset if self._log.is_open else 0
 
     @property
     def voter_progress(self) -> list[tuple[int, int, float]]:
