@@ -43,8 +43,8 @@ class DelegationToken:
         return principal == self.owner or principal in self.renewers
 
     def is_shown_to(self, principal: KafkaPrincipal) -> bool:
-        """Return True for those who may describe it without a right: also for its requester, who
-        got the secret when it was created (KIP-373)."""
+        """Return True for principals that may describe it without a right. The requester is one: it
+        got the secret when it created the token (KIP-373)."""
         return self.belongs_to(principal) or principal == self.requester
 
 
