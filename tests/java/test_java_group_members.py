@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.e2e.penstock_process import PenstockProcess, running
@@ -125,6 +127,16 @@ class Group:
         )
         return kind
 
+    def set_session(self, milliseconds: int) -> None:
+        """Set the session timeout of members of the consumer protocol."""
+        entry = ConfigEntry(
+            "consumer.session.timeout.ms",
+            str(milliseconds),
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource(ResourceType.GROUP, self.name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(30)
+
     def check(self) -> int:
         """Check all events; return how often a partition was assigned."""
         committed = [
@@ -217,6 +229,7 @@ def test_partitions_have_one_owner_while_members_join_leave_crash_and_pause(
 def test_a_restarted_static_member_causes_no_rebalance(
     group: Group, words: tuple[str, ...]
 ) -> None:
+    group.set_session(30_000)  # a JVM on a busy machine starts slowly
     (first,) = group.join(1, *words, "--group-instance-id", "first")
     (second,) = group.join(1, *words, "--group-instance-id", "second")
     group.wait_shared()
