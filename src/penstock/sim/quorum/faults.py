@@ -332,8 +332,11 @@ class QuorumFaults:
         for node_id, node in nodes.items():
             self._run.disk_delays[node_id] = 0.0
             node.set_speed()
+            # A slow disk tells the process later that the drive has stopped. Then it ends.
+            has_stopped = node.drive.has_stopped
             node.drive.stop_after(None)
-            if node.alive and node_id in self._run.quorums and self._rng.random() < 0.5:
+            is_running = node.alive and node_id in self._run.quorums
+            if is_running and self._rng.random() < 0.5 and not has_stopped:
                 node.resume()
             else:
                 self._restart(node_id)

@@ -106,6 +106,11 @@ class SimDrive:
         NodeCrashed, until `crash` or `stop_after(None)`."""
         self._changes_left = changes
 
+    @property
+    def has_stopped(self) -> bool:
+        """True if every use raises NodeCrashed. The process may not have used the drive since."""
+        return self._changes_left is not None and self._changes_left < 0
+
     def fail(
         self,
         prefix: str,
@@ -186,7 +191,7 @@ class SimDrive:
     def check_alive(self, epoch: int) -> None:
         if epoch != self.epoch:
             raise NodeCrashed("this disk or file belongs to a crashed process")
-        if self._changes_left is not None and self._changes_left < 0:
+        if self.has_stopped:
             raise NodeCrashed("stop_after stopped the node at this change")
 
     def begin(self, operation: str, path: str, *details: Detail) -> None:
