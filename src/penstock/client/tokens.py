@@ -1,9 +1,9 @@
 """Bearer tokens that a client logs in with by OAUTHBEARER: from a file, or from an issuer by the
 grant of client credentials (RFC 6749).
 
-`sasl.oauthbearer.token.endpoint.url` must be in a list of allowed URLs. Whoever chooses a client's
-settings, such as the author of a Spark query, could otherwise read any file of this machine and
-send it to a server, or let this machine send requests (CVE-2025-27817). The list of a node is its
+`sasl.oauthbearer.token.endpoint.url` must be in a list of allowed URLs. Otherwise the author
+of a client's settings, such as those of a Spark query, could read any file of this machine and send
+it to a server, or let this machine send requests (CVE-2025-27817). The list of a node is its
 setting penstock.sasl.oauthbearer.allowed.urls, that of other clients is in the environment.
 """
 
